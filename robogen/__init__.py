@@ -1,0 +1,1 @@
+"""robogen: evaluate robot manipulation policies in simulation, factor by factor."""

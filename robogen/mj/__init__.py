@@ -1,0 +1,1 @@
+"""The only code that touches mjModel and mjData fields, element ids and OpenGL."""

@@ -1,0 +1,232 @@
+"""A compiled model with its state, its roles, its renderers and its edits: what a scene drives."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.mj.edit import ModelEdit
+from robogen.mj.render import FrameRenderer
+from robogen.mj.roles import Roles
+
+
+class Contact(NamedTuple):
+    """One contact point: the two geoms' body names and the normal force [N]."""
+
+    body1: str
+    body2: str
+    force: float
+
+
+class Pose(NamedTuple):
+    """Position (3,) [m] and rotation matrix (3, 3), world frame."""
+
+    position: NDArray[np.float64]
+    rotation: NDArray[np.float64]
+
+
+class World:
+    """One compiled scene.
+
+    Args:
+        spec: Assembled specification; compiled here, not kept.
+        roles: Names behind roles.
+        paint: Nominal pixels by texture name, (H, W, 3) uint8; a cube texture's faces all get them.
+    """
+
+    def __init__(
+        self,
+        spec: mujoco.MjSpec,
+        roles: Roles,
+        paint: Mapping[str, NDArray[np.uint8]],
+    ) -> None:
+        self.model: mujoco.MjModel = spec.compile()
+        self.data = mujoco.MjData(self.model)
+        self.roles = roles
+        for name, pixels in paint.items():
+            self._paint_nominal(name, pixels)
+        self._renderers: dict[str, FrameRenderer] = {}
+        self.edit = ModelEdit(model=self.model, data=self.data, roles=roles, upload=self._upload)
+        self._state_size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+
+    def _paint_nominal(self, name: str, pixels: NDArray[np.uint8]) -> None:
+        texture = self.model.texture(name).id
+        height, width = int(self.model.tex_height[texture]), int(self.model.tex_width[texture])
+        start = int(self.model.tex_adr[texture])
+        faces = height // width if height > width else 1
+        tiled = np.concatenate([pixels] * faces, axis=0)
+        if tiled.shape != (height, width, 3):
+            raise ValueError(f"texture {name} is {(height, width, 3)}, got pixels {pixels.shape}")
+        self.model.tex_data[start : start + tiled.size] = tiled.reshape(-1)
+
+    # -- rendering -------------------------------------------------------------------------------
+
+    def _upload(self, texture: int) -> None:
+        for renderer in self._renderers.values():
+            renderer.upload(texture)
+
+    def render(self, camera: str, *, width: int, height: int, profile: str) -> NDArray[np.uint8]:
+        """One upright RGB frame (height, width, 3) uint8 of the current state."""
+        renderer = self._renderers.get(profile)
+        if renderer is None:
+            renderer = self._renderers[profile] = FrameRenderer(self.model, profile)
+        return renderer.render(self.data, self.model.camera(camera).id, width, height)
+
+    def close(self) -> None:
+        """Free device memory; the world cannot be drawn afterwards."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers.clear()
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def step(self, count: int) -> None:
+        """Advance physics by ``count`` timesteps under the current controls."""
+        mujoco.mj_step(self.model, self.data, nstep=count)
+
+    def forward(self) -> None:
+        """Recompute everything that follows from positions and controls."""
+        mujoco.mj_forward(self.model, self.data)
+
+    def reset(self) -> None:
+        """Zero time, velocities and warm starts; joints to ``qpos0``."""
+        mujoco.mj_resetData(self.model, self.data)
+
+    @property
+    def time(self) -> float:
+        """Simulated time [s]."""
+        return float(self.data.time)
+
+    @property
+    def timestep(self) -> float:
+        """Physics timestep [s]."""
+        return float(self.model.opt.timestep)
+
+    def get_state(self) -> NDArray[np.float64]:
+        """Full integration state (``mjSTATE_INTEGRATION``): exact to continue from."""
+        state = np.empty(self._state_size)
+        mujoco.mj_getState(self.model, self.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+        return state
+
+    def set_state(self, state: NDArray[np.float64]) -> None:
+        """Restore what :meth:`get_state` returned on this model."""
+        mujoco.mj_setState(self.model, self.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+        mujoco.mj_forward(self.model, self.data)
+
+    def state_hash(self) -> str:
+        """Hash of positions, velocities and controls: equal hashes, equal states."""
+        digest = hashlib.blake2b(digest_size=12)
+        for part in (self.data.qpos, self.data.qvel, self.data.ctrl):
+            digest.update(part.tobytes())
+        return digest.hexdigest()
+
+    def is_finite(self) -> bool:
+        """Whether positions and velocities are all finite numbers."""
+        return bool(np.isfinite(self.data.qpos).all() and np.isfinite(self.data.qvel).all())
+
+    # -- joints and actuators --------------------------------------------------------------------
+
+    def qpos_addresses(self, joints: Sequence[str]) -> NDArray[np.intp]:
+        """``qpos`` addresses of scalar joints."""
+        return np.array([self.model.joint(j).qposadr[0] for j in joints], dtype=np.intp)
+
+    def dof_addresses(self, joints: Sequence[str]) -> NDArray[np.intp]:
+        """``qvel`` addresses of scalar joints."""
+        return np.array([self.model.joint(j).dofadr[0] for j in joints], dtype=np.intp)
+
+    def actuator_ids(self, actuators: Sequence[str]) -> NDArray[np.intp]:
+        """Control indices of actuators."""
+        return np.array([self.model.actuator(a).id for a in actuators], dtype=np.intp)
+
+    def joint_limits(self, joints: Sequence[str]) -> NDArray[np.float64]:
+        """Lower and upper limits (n, 2) [rad or m]."""
+        return np.array([self.model.joint(j).range for j in joints])
+
+    def joint_position(self, joint: str) -> float:
+        """Position of a scalar joint [rad or m]."""
+        return float(self.data.qpos[self.model.joint(joint).qposadr[0]])
+
+    def set_free_body(
+        self, body: str, position: NDArray[np.float64], quat_wxyz: NDArray[np.float64]
+    ) -> None:
+        """Place a body that hangs on a free joint; world frame."""
+        address = self.model.joint(self.model.body(body).jntadr[0]).qposadr[0]
+        self.data.qpos[address : address + 3] = position
+        self.data.qpos[address + 3 : address + 7] = quat_wxyz
+
+    def set_static_body(
+        self, body: str, position: NDArray[np.float64], quat_wxyz: NDArray[np.float64]
+    ) -> None:
+        """Place a mocap body; world frame."""
+        mocap = int(self.model.body(body).mocapid[0])
+        self.data.mocap_pos[mocap] = position
+        self.data.mocap_quat[mocap] = quat_wxyz
+
+    # -- geometry --------------------------------------------------------------------------------
+
+    def body_pose(self, body: str) -> Pose:
+        """World pose of a body."""
+        found = self.data.body(body)
+        return Pose(found.xpos.copy(), found.xmat.reshape(3, 3).copy())
+
+    def body_velocity(self, body: str) -> NDArray[np.float64]:
+        """Linear velocity (3,) [m/s] of a body's centre of mass, world frame."""
+        velocity = np.empty(6)
+        mujoco.mj_objectVelocity(
+            self.model,
+            self.data,
+            mujoco.mjtObj.mjOBJ_BODY,
+            self.model.body(body).id,
+            velocity,
+            0,
+        )
+        return velocity[3:].copy()
+
+    def site_pose(self, site: str) -> Pose:
+        """World pose of a site."""
+        found = self.data.site(site)
+        return Pose(found.xpos.copy(), found.xmat.reshape(3, 3).copy())
+
+    def extent(self, body: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Axis-aligned bounds (3,), (3,) [m] of a body's subtree in the body's own frame."""
+        root = self.model.body(body).id
+        pose = self.body_pose(body)
+        low, high = np.full(3, np.inf), np.full(3, -np.inf)
+        for geom in range(self.model.ngeom):
+            if not self._under(int(self.model.geom_bodyid[geom]), root):
+                continue
+            centre = self.data.geom_xpos[geom]
+            rotation = self.data.geom_xmat[geom].reshape(3, 3)
+            aabb = self.model.geom_aabb[geom]
+            signs = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), -1).reshape(-1, 3)
+            corners = (aabb[:3] + signs * aabb[3:]) @ rotation.T + centre
+            local = (corners - pose.position) @ pose.rotation
+            low, high = np.minimum(low, local.min(0)), np.maximum(high, local.max(0))
+        return low, high
+
+    def _under(self, body: int, root: int) -> bool:
+        while body > 0:
+            if body == root:
+                return True
+            body = int(self.model.body_parentid[body])
+        return root == 0
+
+    # -- contacts --------------------------------------------------------------------------------
+
+    def contacts(self) -> list[Contact]:
+        """Every active contact with its normal force, bodies by name."""
+        found = []
+        force = np.empty(6)
+        for index in range(self.data.ncon):
+            contact = self.data.contact[index]
+            mujoco.mj_contactForce(self.model, self.data, index, force)
+            names = [
+                self.model.body(int(self.model.geom_bodyid[geom])).name for geom in contact.geom
+            ]
+            found.append(Contact(names[0], names[1], float(force[0])))
+        return found

@@ -1,0 +1,1 @@
+"""Factors of variation: what they draw, and how a draw is applied."""

@@ -1,0 +1,1 @@
+"""Policies: the interface the harness talks to, and one module per kind."""

@@ -1,0 +1,1 @@
+"""Scenes: declarative worlds with a robot, objects, cameras, a task and an oracle."""

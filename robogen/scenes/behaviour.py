@@ -1,0 +1,94 @@
+"""How the robot behaved, beside whether it succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.mj.world import World
+from robogen.scenes.task import TaskState
+
+_FELL = 0.02
+"""An object that was held this high [m] and comes down unheld has been dropped."""
+
+
+class BehaviourMeter:
+    """Accumulates one episode's motion and contacts, sampled once a control step.
+
+    Args:
+        world: The episode's world.
+        state: Names and starting heights.
+        tcp: Tool site.
+        robot_prefix: What robot body names begin with.
+        movable: Objects on free joints.
+        intended: Objects the robot is meant to touch.
+        control_hz: Samples a second.
+    """
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        state: TaskState,
+        tcp: str,
+        robot_prefix: str,
+        movable: Sequence[str],
+        intended: Sequence[str],
+        control_hz: float,
+    ) -> None:
+        self._world = world
+        self._state = state
+        self._tcp = tcp
+        self._prefix = robot_prefix
+        self._movable = tuple(movable)
+        self._intended = tuple(f"{state.resolve(name)}/" for name in intended)
+        self._hz = control_hz
+        self._path: list[NDArray[np.float64]] = [world.site_pose(tcp).position]
+        self._peak = 0.0
+        self._unintended = 0
+        self._touching_wrong: set[str] = set()
+        self._held: dict[str, bool] = dict.fromkeys(self._movable, False)
+        self._drops = 0
+
+    def update(self) -> None:
+        """Sample after a control step."""
+        self._path.append(self._world.site_pose(self._tcp).position)
+        wrong: set[str] = set()
+        gripped: set[str] = set()
+        for contact in self._world.contacts():
+            one, other = contact.body1, contact.body2
+            if other.startswith(self._prefix):
+                one, other = other, one
+            if not one.startswith(self._prefix):
+                continue
+            self._peak = max(self._peak, contact.force)
+            if not other.startswith(self._intended) and not other.startswith(self._prefix):
+                wrong.add(other)
+            gripped.add(other.split("/")[0])
+        self._unintended += len(wrong - self._touching_wrong)
+        self._touching_wrong = wrong
+        for name in self._movable:
+            high = self._state.risen(name) > _FELL
+            if name in gripped:
+                self._held[name] = high or self._held[name]
+            elif self._held[name]:
+                speed = self._world.body_velocity(self._state.root(name))[2]
+                if high and speed < -0.2:  # falling, not set down
+                    self._drops += 1
+                if not high or speed < -0.2:
+                    self._held[name] = False
+
+    def summary(self) -> dict[str, float]:
+        """Path length [m], mean jerk of the tool [m/s^3], peak robot contact force [N], counts."""
+        path = np.array(self._path)
+        steps = np.diff(path, axis=0)
+        jerk = np.diff(path, n=3, axis=0) * self._hz**3
+        return {
+            "path_length_m": float(np.linalg.norm(steps, axis=1).sum()),
+            "mean_jerk": float(np.linalg.norm(jerk, axis=1).mean()) if len(jerk) else 0.0,
+            "peak_force_n": self._peak,
+            "unintended_contacts": float(self._unintended),
+            "drops": float(self._drops),
+        }

@@ -1,0 +1,112 @@
+"""From a policy's action to actuator targets, in every action mode a scene accepts."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
+
+from robogen.mj.kinematics import ArmKinematics
+from robogen.mj.world import Pose, World
+from robogen.scenes.schema import RobotConfig
+from robogen.specs import ActionMode, ActionSpec
+
+LEASH = 0.12
+"""Farthest a commanded tool position may run ahead of the measured one [m]."""
+
+
+class Controller:
+    """Tracks commands of one robot with joint position targets.
+
+    Deltas are added to the *commanded* pose, not to the measured one, so that tracking error does not
+    accumulate; the leash stops the command from running away when the arm is blocked.
+
+    Args:
+        robot: Names in the robot's model.
+        kinematics: The arm's kinematics.
+        prefix: What the assembled scene put before the robot's names.
+    """
+
+    def __init__(self, *, robot: RobotConfig, kinematics: ArmKinematics, prefix: str) -> None:
+        self._robot = robot
+        self._kinematics = kinematics
+        self._joints = [prefix + name for name in robot.joints]
+        self._actuators = [prefix + name for name in (*robot.actuators, robot.gripper.actuator)]
+        self._tcp = prefix + robot.tcp
+        self.target = Pose(np.zeros(3), np.eye(3))
+        """Commanded tool pose, base frame."""
+        self._command = np.zeros(len(robot.joints))
+
+    @property
+    def modes(self) -> dict[ActionMode, int]:
+        """Action modes and their dimensions."""
+        joints = len(self._robot.joints)
+        return {
+            "delta_eef": 7,
+            "absolute_eef": 7,
+            "absolute_joint": joints + 1,
+            "delta_joint": joints + 1,
+        }
+
+    def bind(self, world: World) -> None:
+        """Look up this world's addresses; call again for every recompiled world."""
+        self._world = world
+        self._ctrl = world.actuator_ids(self._actuators)
+        self._qpos = world.qpos_addresses(self._joints)
+        self._limits = world.joint_limits(self._joints)
+
+    def reset(self, joints: NDArray[np.float64]) -> None:
+        """Start from joint positions (n,) [rad] with the gripper open, commanding to stay."""
+        self._command = joints.copy()
+        self.target = self._kinematics.forward(joints)
+        self._write(self._robot.gripper.open)
+
+    def rest(self, spec: ActionSpec) -> NDArray[np.float64]:
+        """The action that means "stay where you are, gripper open" under a spec, right now."""
+        opened = -1.0 if spec.gripper == "close_positive" else 1.0
+        if spec.mode == "absolute_joint":
+            return np.append(self._command, opened)
+        if spec.mode == "absolute_eef":
+            vector = Rotation.from_matrix(self.target.rotation).as_rotvec()
+            return np.concatenate([self.target.position, vector, [opened]])
+        return np.append(np.zeros(spec.dim - 1), opened)
+
+    def apply(self, action: NDArray[np.float64], spec: ActionSpec) -> None:
+        """Turn one action (dim,) into actuator targets for the coming control step."""
+        if spec.mode in ("delta_eef", "absolute_eef"):
+            self._move_tool(action, spec)
+        else:
+            change = np.asarray(action[:-1], dtype=np.float64)
+            if spec.mode == "absolute_joint":
+                joints = change
+            else:
+                joints = self._command + spec.scale_rotation * np.clip(change, -1.0, 1.0)
+            self._command = np.clip(joints, self._limits[:, 0], self._limits[:, 1])
+            self.target = self._kinematics.forward(self._command)
+        closing = float(np.clip(action[-1], -1.0, 1.0))
+        if spec.gripper == "open_positive":
+            closing = -closing
+        gripper = self._robot.gripper
+        self._write(gripper.open + 0.5 * (closing + 1.0) * (gripper.closed - gripper.open))
+
+    def _move_tool(self, action: NDArray[np.float64], spec: ActionSpec) -> None:
+        if spec.mode == "delta_eef":
+            delta = np.clip(action[:6], -1.0, 1.0)
+            position = self.target.position + spec.scale_position * delta[:3]
+            turn = Rotation.from_rotvec(spec.scale_rotation * delta[3:]).as_matrix()
+            rotation = turn @ self.target.rotation
+        else:
+            position = np.array(action[:3])
+            rotation = Rotation.from_rotvec(action[3:6]).as_matrix()
+        measured = self._world.site_pose(self._tcp).position
+        offset = position - measured
+        distance = float(np.linalg.norm(offset))
+        if distance > LEASH:
+            position = measured + offset * (LEASH / distance)
+        rotation = Rotation.from_matrix(rotation).as_matrix()  # re-orthonormalise
+        self.target = Pose(position, rotation)
+        self._command = self._kinematics.solve(self._command, self.target)
+
+    def _write(self, gripper: float) -> None:
+        self._world.data.ctrl[self._ctrl[:-1]] = self._command
+        self._world.data.ctrl[self._ctrl[-1]] = gripper

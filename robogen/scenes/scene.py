@@ -1,0 +1,321 @@
+"""A scene at run time: reset, observe, step, and the facts factors may know."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.errors import ConfigError, unknown
+from robogen.mj.spec_edit import SpecEdit
+from robogen.mj.world import Pose, World
+from robogen.scenes.behaviour import BehaviourMeter
+from robogen.scenes.build import ROBOT, assemble, camera_name
+from robogen.scenes.controller import Controller
+from robogen.scenes.library import load_scene_config
+from robogen.scenes.oracle import Oracle, Situation
+from robogen.scenes.placement import draw_uniforms, occupied, places
+from robogen.scenes.schema import Choice, SceneConfig
+from robogen.scenes.task import Referee, TaskState
+from robogen.seeding import EpisodeSeed
+from robogen.specs import (
+    ActionSpec,
+    CameraSpec,
+    InitialState,
+    SceneFacts,
+    SceneSpec,
+    Split,
+)
+
+
+class StepResult(NamedTuple):
+    """What one control step led to."""
+
+    success: bool
+    progress: float
+    finite: bool
+    """Whether the simulation is still made of numbers."""
+
+
+class TabletopScene:
+    """A scene built from a scene file.
+
+    One nominal world lives as long as the scene; an episode whose factors need recompilation runs in
+    a world of its own, which is closed when the scene goes back to nominal.
+
+    Args:
+        config: Validated scene file.
+        file: Where it came from.
+    """
+
+    def __init__(self, config: SceneConfig, file: Path) -> None:
+        self.config = config
+        self._assembly = assemble(config, file)
+        self._nominal = World(self._assembly.spec.copy(), self._assembly.roles, self._assembly.paint)
+        self.world = self._nominal
+        robot = self._assembly.robot
+        self._controller = Controller(
+            robot=robot, kinematics=self._assembly.kinematics, prefix=ROBOT
+        )
+        self._controller.bind(self.world)
+        self._tcp = ROBOT + robot.tcp
+        self._joints = [ROBOT + name for name in robot.joints]
+        self._fingers = [ROBOT + name for name in robot.gripper.joints]
+        names = [self.world.model.camera(i).name for i in range(self.world.model.ncam)]
+        self._cameras = {
+            name: full
+            for name in config.cameras
+            if (full := camera_name(name, names)) is not None
+        }
+        self._nstep = max(1, round(1.0 / (config.control_hz * self.world.timestep)))
+        self.spec = SceneSpec(
+            name=config.name,
+            cameras=tuple(n for n, c in config.cameras.items() if c.kind != "human"),
+            state={"eef_pos": 3, "eef_rot6d": 6, "gripper_opening": 1, "joint_pos": len(robot.joints)},
+            action_modes=self._controller.modes,
+            control_hz=config.control_hz,
+            horizon=config.horizon,
+        )
+        self._choice = config.task.choices[0]
+        self._sizes: Mapping[str, float] = {}
+
+    # -- episode set-up --------------------------------------------------------------------------
+
+    def prepare(self, seed: EpisodeSeed) -> tuple[InitialState, SceneFacts]:
+        """Draw where this episode starts and what it asks, before any factor is looked at."""
+        config = self.config
+        uniforms = draw_uniforms(config, seed.stream("placement"))
+        choices = config.task.choices
+        self._choice = choices[int(seed.stream("task").integers(len(choices)))]
+        splits: tuple[Split, Split] = ("train", "eval")
+        facts = SceneFacts(
+            scene=config.name,
+            workspace=config.arena.workspace,
+            occupied=occupied(config, uniforms),
+            robot_qpos=tuple(self._assembly.home.tolist()),
+            robot_limits=tuple(
+                (float(low), float(high)) for low, high in self._nominal.joint_limits(self._joints)
+            ),
+            instruction=self._worded(config.task.instruction, self._choice),
+            paraphrases={
+                split: tuple(
+                    self._worded(text, self._choice) for text in config.task.paraphrases.get(split, ())
+                )
+                for split in splits
+            },
+            control_hz=config.control_hz,
+            can_widen=any(item.wide is not None for item in config.objects.values()),
+        )
+        initial = InitialState(robot_qpos=self._assembly.home.copy(), uniforms=uniforms)
+        return initial, facts
+
+    @staticmethod
+    def _worded(template: str, choice: Choice) -> str:
+        return template.replace("{target}", choice.words)
+
+    @property
+    def target(self) -> str:
+        """Object this episode's instruction asks for."""
+        return self._choice.target
+
+    def other_instruction(self) -> str | None:
+        """The instruction for another of the visible choices, if there is one."""
+        for choice in self.config.task.choices:
+            if choice != self._choice:
+                return self._worded(self.config.task.instruction, choice)
+        return None
+
+    def rebuild(self, edit: Callable[[SpecEdit], None] | None) -> None:
+        """Recompile for one episode with an edited specification; None goes back to nominal."""
+        if self.world is not self._nominal:
+            self.world.close()
+            self.world = self._nominal
+        self._sizes = {}
+        if edit is not None:
+            spec = self._assembly.spec.copy()
+            change = SpecEdit(spec, self._assembly.roles)
+            edit(change)
+            self.world = World(spec, self._assembly.roles, self._assembly.paint)
+            self._sizes = change.sizes
+        self._controller.bind(self.world)
+
+    def reset(self, initial: InitialState) -> None:
+        """Write the initial state into the current world and let things come to rest."""
+        world, config = self.world, self.config
+        world.reset()
+        world.data.qpos[world.qpos_addresses(self._joints)] = initial.robot_qpos
+        gripper = self._assembly.robot.gripper
+        world.data.qpos[world.qpos_addresses(self._fingers)] = gripper.open
+        where = places(config, initial)
+        for name, spot in where.items():
+            base = self._base_offset(name)
+            position = np.array([spot.x, spot.y, -base])
+            quat_wxyz = np.array([np.cos(spot.yaw / 2), 0.0, 0.0, np.sin(spot.yaw / 2)])
+            root = self._assembly.roots[name]
+            if config.objects[name].mount == "free":
+                world.set_free_body(root, position, quat_wxyz)
+            else:
+                world.set_static_body(root, position, quat_wxyz)
+        world.forward()
+        self._controller.reset(initial.robot_qpos)
+        world.step(round(config.settle_s / world.timestep))
+        world.forward()
+        self.placement = {name: [round(v, 6) for v in spot] for name, spot in where.items()}
+        self._state = TaskState(
+            world=world,
+            roots=self._assembly.roots,
+            tcp=self._tcp,
+            fingers=[ROBOT + name for name in gripper.fingers],
+            target=self.target,
+        )
+        self._referee = Referee(
+            state=self._state,
+            success=config.task.success,
+            stages=config.task.progress,
+            control_hz=config.control_hz,
+        )
+        self._meter = BehaviourMeter(
+            world=world,
+            state=self._state,
+            tcp=self._tcp,
+            robot_prefix=ROBOT,
+            movable=[name for name, item in config.objects.items() if item.mount == "free"],
+            intended=config.task.intended,
+            control_hz=config.control_hz,
+        )
+        self._oracle = Oracle(config.task.oracle)
+
+    def _base_offset(self, name: str) -> float:
+        """Height of an object's underside below its root [m], negative downwards."""
+        site = f"{name}/base"
+        try:
+            return float(self.world.model.site(site).pos[2])
+        except KeyError:
+            low, _ = self.world.extent(self._assembly.roots[name])
+            return float(low[2])
+
+    def check_task(self) -> None:
+        """Evaluate every predicate once, so that a scene file's mistakes surface at once."""
+        self._state.check(self.config.task.success.all)
+        for stage in self.config.task.progress:
+            self._state.check(stage.all)
+
+    # -- observation -----------------------------------------------------------------------------
+
+    def render(self, camera: str, *, width: int, height: int, profile: str) -> NDArray[np.uint8]:
+        """One upright RGB frame (height, width, 3) uint8."""
+        if camera not in self._cameras:
+            raise ConfigError(unknown("camera", camera, self._cameras))
+        return self.world.render(
+            self._cameras[camera], width=width, height=height, profile=profile
+        )
+
+    def images(self, cameras: Iterable[CameraSpec], profile: str) -> dict[str, NDArray[np.uint8]]:
+        """Frames by camera name."""
+        return {
+            camera.name: self.render(
+                camera.name, width=camera.width, height=camera.height, profile=profile
+            )
+            for camera in cameras
+        }
+
+    def proprioception(self, parts: Sequence[str]) -> NDArray[np.float32]:
+        """Concatenated state parts (D,), see :data:`robogen.specs.STATE_LAYOUT`."""
+        found: list[NDArray[np.float64]] = []
+        tool = self.world.site_pose(self._tcp)
+        for part in parts:
+            if part == "eef_pos":
+                found.append(tool.position)
+            elif part == "eef_rot6d":
+                found.append(tool.rotation[:, :2].T.reshape(-1))
+            elif part == "gripper_opening":
+                found.append(np.array([self._opening()]))
+            elif part == "joint_pos":
+                found.append(self.world.data.qpos[self.world.qpos_addresses(self._joints)])
+            else:
+                raise ConfigError(unknown("state part", part, self.spec.state))
+        return np.concatenate(found).astype(np.float32) if found else np.zeros(0, np.float32)
+
+    def _opening(self) -> float:
+        return float(self.world.data.qpos[self.world.qpos_addresses(self._fingers)].sum())
+
+    def points(self) -> NDArray[np.float32]:
+        """Positions (K, 3) [m] of the task's points relative to the tool, base frame."""
+        tool = self.world.site_pose(self._tcp).position
+        return np.array(
+            [self._state.position(name) - tool for name in self.config.task.points], np.float32
+        )
+
+    def expert_action(
+        self, spec: ActionSpec, pending: Sequence[NDArray[np.float64]] = ()
+    ) -> NDArray[np.float64]:
+        """What the oracle does now (7,), given ``delta_eef`` commands still under way."""
+        command = self._controller.target
+        position = command.position.copy()
+        for action in pending:
+            position += spec.scale_position * np.clip(action[:3], -1.0, 1.0)
+        now = Situation(
+            world=self.world,
+            state=self._state,
+            tool=self.world.site_pose(self._tcp),
+            command=Pose(position, command.rotation),
+            spec=spec,
+            opening=self._opening(),
+            largest_opening=2 * self._assembly.robot.gripper.open,
+        )
+        return self._oracle.act(now)
+
+    # -- action ----------------------------------------------------------------------------------
+
+    def rest_action(self, spec: ActionSpec) -> NDArray[np.float64]:
+        """The action that means "stay" right now."""
+        return self._controller.rest(spec)
+
+    def step(self, action: NDArray[np.float64], spec: ActionSpec) -> StepResult:
+        """Execute one action for one control step."""
+        self._controller.apply(action, spec)
+        self.world.step(self._nstep)
+        if not self.world.is_finite():
+            return StepResult(False, self._referee.progress, False)
+        self._meter.update()
+        success = self._referee.update()
+        return StepResult(success, self._referee.progress, True)
+
+    def behaviour(self) -> dict[str, float]:
+        """This episode's behaviour measures so far."""
+        return self._meter.summary()
+
+    @property
+    def stage(self) -> str:
+        """Latest progress stage passed."""
+        return self._referee.stage
+
+    def identity(self) -> dict[str, str]:
+        """Hash of the compiled nominal model and of the scene file's content."""
+        digest = hashlib.blake2b(digest_size=12)
+        digest.update(self.config.model_dump_json().encode())
+        digest.update(self._assembly.spec.to_xml().encode())
+        return {"hash": digest.hexdigest()}
+
+    def close(self) -> None:
+        """Free what the scene's worlds hold on the device."""
+        self.rebuild(None)
+        self._nominal.close()
+
+
+def load_scene(
+    name: str, *, overrides: Mapping[str, Any] | None = None, extra: Iterable[Path] = ()
+) -> TabletopScene:
+    """Build a scene by name.
+
+    Args:
+        name: File stem in ``scenes/``.
+        overrides: Dotted keys of the scene file and their values.
+        extra: User's configuration folders.
+    """
+    config, file = load_scene_config(name, overrides=overrides, extra=extra)
+    return TabletopScene(config, file)

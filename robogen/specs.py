@@ -1,0 +1,243 @@
+"""Conventions as data: what a policy sees and commands, and what a scene offers.
+
+A scene and a policy each declare a spec; :func:`match` compares them before step 0. A difference
+with a known adapter is adapted and reported, any other raises :class:`~robogen.errors.SpecError`
+naming both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.errors import SpecError
+
+ActionMode = Literal["delta_eef", "absolute_eef", "absolute_joint", "delta_joint"]
+RenderProfile = Literal["fast", "nice"]
+Channel = Literal["camera", "state", "instruction", "dynamics", "action"]
+Split = Literal["train", "eval"]
+Draw = dict[str, Any]
+"""The value(s) a factor took in one episode: JSON-able, logged, enough to apply it again."""
+
+STATE_LAYOUT = (
+    "eef_pos",
+    "eef_rot6d",
+    "gripper_opening",
+    "joint_pos",
+)
+"""Parts of a proprioceptive state a scene can offer, in the order they are concatenated.
+
+``eef_pos`` (3) [m], robot base frame; ``eef_rot6d`` (6), first two columns of the rotation matrix
+one after the other; ``gripper_opening`` (1) [m] between the fingers; ``joint_pos`` (n) [rad].
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraSpec:
+    """One camera image a policy wants: upright RGB ``uint8`` of shape (height, width, 3)."""
+
+    name: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationSpec:
+    """What reaches a policy at a query."""
+
+    cameras: tuple[CameraSpec, ...] = ()
+    state: tuple[str, ...] = ()
+    """Names from :data:`STATE_LAYOUT`."""
+    instruction: bool = False
+    """Whether the policy reads the instruction."""
+    history: tuple[int, ...] = (0,)
+    """Control-step offsets, e.g. ``(-1, 0)``; the last is always 0. Images then have shape
+    (len(history), H, W, 3) and states (len(history), D)."""
+    render: RenderProfile = "fast"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionSpec:
+    """How an action vector is read.
+
+    ``delta_eef``: (7,) ``[dx, dy, dz, rx, ry, rz, gripper]`` in [-1, 1]; translation is scaled by
+    ``scale_position`` [m], axis-angle rotation by ``scale_rotation`` [rad], both in the robot base
+    frame, added to the commanded pose. ``absolute_eef``: (7,) position [m] and axis-angle [rad] in the
+    base frame. ``absolute_joint``: (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by
+    ``scale_rotation``. The gripper is last: ``close_positive`` means +1 closes and -1 opens.
+    """
+
+    mode: ActionMode = "delta_eef"
+    dim: int = 7
+    scale_position: float = 0.05
+    scale_rotation: float = 0.5
+    gripper: Literal["close_positive", "open_positive"] = "close_positive"
+    control_hz: float = 10.0
+    chunk: int = 1
+    """Actions one query returns."""
+    execute: int = 1
+    """Actions of a chunk that are executed before the next query."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySpec:
+    """Everything a policy declares about itself."""
+
+    observation: ObservationSpec
+    action: ActionSpec
+    deterministic: bool = True
+    """Whether equal observations give bit-equal actions."""
+    privileged: bool = False
+    """Whether the policy reads simulator state (an oracle, a state-based baseline)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneSpec:
+    """Everything a scene offers to policies."""
+
+    name: str
+    cameras: tuple[str, ...]
+    state: Mapping[str, int]
+    """State parts on offer and their sizes."""
+    action_modes: Mapping[ActionMode, int]
+    """Action modes on offer and their dimensions."""
+    control_hz: float
+    horizon: int
+    """Longest episode in control steps."""
+
+
+class Observation(NamedTuple):
+    """What one query of one episode delivers to a policy."""
+
+    images: dict[str, NDArray[np.uint8]]
+    state: NDArray[np.float32]
+    instruction: str
+    step: int
+    """Control step of this query, 0-based."""
+    privileged: Mapping[str, Any] | None = None
+    """Simulator facts, only for policies that declare ``privileged``."""
+
+
+class ExpertProvider(Protocol):
+    """Something that can say what the scene's oracle would do now (action (7,), ``delta_eef``)."""
+
+    def __call__(self) -> NDArray[np.float64]: ...
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One known difference between two specs that the harness bridges, in words."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """Outcome of comparing specs; ``action`` is what the scene's controller must read."""
+
+    action: ActionSpec
+    adaptations: tuple[Adaptation, ...] = field(default=())
+
+
+def match(policy: PolicySpec, scene: SceneSpec) -> Match:
+    """Compare a policy's conventions with a scene's.
+
+    Raises:
+        SpecError: Something differs that no adapter bridges; the message names both sides.
+    """
+    problems: list[str] = []
+    adaptations: list[Adaptation] = []
+    for camera in policy.observation.cameras:
+        if camera.name not in scene.cameras:
+            problems.append(
+                f"camera '{camera.name}' is not in the scene (it has {', '.join(scene.cameras)})"
+            )
+    for part in policy.observation.state:
+        if part not in scene.state:
+            problems.append(f"state '{part}' is not offered (the scene has {', '.join(scene.state)})")
+    action = policy.action
+    if action.mode not in scene.action_modes:
+        problems.append(
+            f"action mode '{action.mode}' is not accepted (the scene takes "
+            f"{', '.join(scene.action_modes)})"
+        )
+    elif action.dim != scene.action_modes[action.mode]:
+        problems.append(
+            f"'{action.mode}' actions have {action.dim} numbers, the scene's have "
+            f"{scene.action_modes[action.mode]}"
+        )
+    if not 1 <= action.execute <= action.chunk:
+        problems.append(f"executes {action.execute} of {action.chunk} actions per chunk")
+    if sorted(policy.observation.history)[-1:] != [0] or len(set(policy.observation.history)) != len(
+        policy.observation.history
+    ):
+        problems.append(f"history {policy.observation.history} must be distinct offsets ending in 0")
+    if abs(action.control_hz - scene.control_hz) > 1e-9:
+        problems.append(
+            f"control rate {action.control_hz:g} Hz differs from the scene's {scene.control_hz:g} Hz"
+        )
+    if action.gripper == "open_positive":
+        adaptations.append(Adaptation("gripper sign: the policy opens with +1, read as such"))
+    if problems:
+        raise SpecError(
+            f"The policy does not fit scene '{scene.name}': {'; '.join(problems)}. "
+            "Choose a checkpoint made for this scene, or change the policy's spec."
+        )
+    return Match(action=action, adaptations=tuple(adaptations))
+
+
+ImageFilter = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
+"""Sensing perturbation of a frame (H, W, 3); the generator is keyed by (episode, step, camera)."""
+
+
+@dataclass(kw_only=True)
+class InitialState:
+    """Where an episode starts, before it is written into the simulator; data factors edit it.
+
+    Placement is drawn once per episode from uniforms that no factor sees, so the same episode
+    starts from the same state under every condition that does not move objects.
+    """
+
+    robot_qpos: NDArray[np.float64]
+    """Arm joint positions (n,) [rad]."""
+    uniforms: Mapping[str, tuple[float, float, float]]
+    """Accepted draws in [0, 1] per placed object: x, y, yaw."""
+    widen: float = 0.0
+    """0: objects lie in their nominal regions; 1: in their wide ones."""
+    pool: Split = "eval"
+    """Which half of the wide region's checkerboard ``widen`` moves objects into."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circle:
+    """A disc on the table that an object covers: centre [m, m], radius [m], world frame."""
+
+    x: float
+    y: float
+    radius: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneFacts:
+    """What a factor may know of an episode before it draws; the same under every condition."""
+
+    scene: str
+    workspace: tuple[float, float, float, float]
+    """Table area for decorations: x low, x high, y low, y high [m]."""
+    occupied: tuple[Circle, ...]
+    """Discs covered by objects at any severity of the spatial factors, and the arm's base."""
+    robot_qpos: tuple[float, ...]
+    """Nominal arm configuration [rad]."""
+    robot_limits: tuple[tuple[float, float], ...]
+    """Joint limits [rad]."""
+    instruction: str
+    """The nominal instruction of this episode."""
+    paraphrases: Mapping[Split, tuple[str, ...]]
+    """Other wordings of it, disjoint between splits."""
+    control_hz: float
+    can_widen: bool = False
+    """Whether any object has a wide region."""
