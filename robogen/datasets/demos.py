@@ -196,7 +196,7 @@ class DemoDataset:
         """
         file = self._file(index)
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 info = EpisodeInfo.from_text(bytes(archive[_INFO]).decode())
                 names = [name for name in archive.files if name != _INFO]
                 arrays = {name: archive[name] for name in names}

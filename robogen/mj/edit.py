@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robogen.errors import FactorError
-from robogen.mj.roles import Roles
+from robogen.mj.roles import CameraKind, Roles
 
 WriteMode = Literal["replace", "scale"]
 
@@ -91,6 +91,7 @@ class ModelEdit:
         self._scratch: mujoco.MjData | None = None
         self._writers: dict[tuple[str, int], list[tuple[str, WriteMode]]] = {}
         self._textures: set[int] = set()
+        self._moved: set[str] = set()
         self._author = ""
         self._declared: frozenset[str] = frozenset()
 
@@ -106,9 +107,97 @@ class ModelEdit:
         array = getattr(self.model, field)
         return np.array(array if ids is None else array[np.asarray(ids)])
 
+    def nominal_values(self, field: str, ids: ArrayLike | None = None) -> NDArray[Any]:
+        """A field's elements in the nominal model, as a copy: (len(ids), ...)."""
+        if field in HEADLIGHT:
+            return self._headlight[field].copy()
+        array = getattr(self.nominal, field)
+        return np.array(array if ids is None else array[np.asarray(ids)])
+
+    def nominal_texture(self, texture: int) -> NDArray[np.uint8]:
+        """A texture's pixels in the nominal model, as :meth:`texture`; read-only."""
+        pixels = self._pixels(self.nominal, texture)[:]
+        pixels.flags.writeable = False
+        return pixels
+
+    @property
+    def scene_center(self) -> NDArray[np.float64]:
+        """Centre (3,) [m] of the nominal scene, world frame."""
+        return np.array(self.nominal.stat.center)
+
+    @property
+    def headlight_active(self) -> bool:
+        """Whether the light on the camera is on."""
+        return bool(self.model.vis.headlight.active)
+
+    # -- what a role means here ------------------------------------------------------------------
+
+    def bodies(self, role: str) -> NDArray[np.intp]:
+        """Bodies of a role, attached ones included."""
+        return self.roles.body_ids(self.model, role)
+
+    def geoms(self, role: str) -> NDArray[np.intp]:
+        """Geoms of a role."""
+        return self.roles.geom_ids(self.model, role)
+
+    def materials(self, role: str) -> NDArray[np.intp]:
+        """Materials that only this role's geoms wear."""
+        return self.roles.material_ids(self.model, role)
+
+    def textures(self, role: str) -> NDArray[np.intp]:
+        """Textures that only this role's materials use."""
+        return self.roles.texture_ids(self.model, role)
+
+    def texture_of(self, materials: ArrayLike) -> NDArray[np.intp]:
+        """The RGB texture of each material, -1 for none."""
+        slot = int(mujoco.mjtTextureRole.mjTEXROLE_RGB)
+        return np.array(self.model.mat_texid[np.asarray(materials), slot], dtype=np.intp)
+
+    def plain_geoms(self, role: str) -> NDArray[np.intp]:
+        """Visible geoms of a role that show their own ``geom_rgba``, not a material's."""
+        ids = self.geoms(role)
+        default = np.array([0.5, 0.5, 0.5, 1.0], np.float32)  # this value lets the material through
+        own = (self.model.geom_matid[ids] < 0) | (self.model.geom_rgba[ids] != default).any(axis=1)
+        shown = (self.model.geom_group[ids] <= 2) & (self.model.geom_rgba[ids, 3] > 0)
+        return np.asarray(ids[own & shown])
+
+    def colliding_geoms(self, role: str) -> NDArray[np.intp]:
+        """Geoms of a role that can touch something."""
+        ids = self.geoms(role)
+        touch = (self.model.geom_contype[ids] != 0) | (self.model.geom_conaffinity[ids] != 0)
+        return np.asarray(ids[touch])
+
+    def has_meshes(self, role: str) -> bool:
+        """Whether a role's geoms include meshes."""
+        mesh = int(mujoco.mjtGeom.mjGEOM_MESH)
+        return bool((self.model.geom_type[self.geoms(role)] == mesh).any())
+
+    def movable_bodies(self, role: str) -> NDArray[np.intp]:
+        """Bodies of a role that have mass and a joint between them and the world."""
+        ids = self.bodies(role)
+        moves = (self.model.body_treeid[ids] >= 0) & (self.model.body_mass[ids] > 0)
+        return np.asarray(ids[moves])
+
+    def cameras(self, kind: CameraKind) -> NDArray[np.intp]:
+        """Cameras of a kind."""
+        return self.roles.camera_ids(self.model, kind)
+
+    def lights(self) -> NDArray[np.intp]:
+        """The scene's active lights."""
+        ids = self.roles.light_ids(self.model)
+        return np.asarray(ids[self.model.light_active[ids] != 0])
+
+    def fixed_lights(self) -> NDArray[np.intp]:
+        """Active lights that hang still in the world frame."""
+        ids = self.lights()
+        fixed = self.model.light_mode[ids] == int(mujoco.mjtCamLight.mjCAMLIGHT_FIXED)
+        return np.asarray(ids[fixed & (self.model.light_bodyid[ids] == 0)])
+
+    # -- pixels ----------------------------------------------------------------------------------
+
     def texture(self, texture: int) -> NDArray[np.uint8]:
         """Current pixels of a texture (height, width, channels); a cube map's faces are stacked."""
-        return self._pixels(self.model, texture).copy()
+        return np.array(self._pixels(self.model, texture))
 
     @staticmethod
     def _pixels(model: mujoco.MjModel, texture: int) -> NDArray[np.uint8]:
@@ -116,7 +205,7 @@ class ModelEdit:
         channels = int(model.tex_nchannel[texture])
         start = int(model.tex_adr[texture])
         flat = model.tex_data[start : start + height * width * channels]
-        return flat.reshape(height, width, channels)
+        return np.asarray(flat.reshape(height, width, channels))
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -156,15 +245,21 @@ class ModelEdit:
         if index.size == 0:
             raise FactorError(f"Factor '{self._author}' found no {field} to change in this scene.")
         self._note(field, index.tolist(), mode)
+        before = self.read(field, index)
         if field in HEADLIGHT:
             self._headlight_view(field)[...] = values
         else:
             getattr(self.model, field)[index] = values
+        if not np.array_equal(before, self.read(field, index)):
+            self._moved.add(self._author)
 
     def paint(self, texture: int, pixels: NDArray[np.uint8]) -> None:
         """Replace a texture's pixels (same shape as :meth:`texture` returns)."""
         self._note("tex_data", [texture], "replace")
-        self._pixels(self.model, texture)[...] = pixels
+        current = self._pixels(self.model, texture)
+        if not np.array_equal(current, pixels):
+            self._moved.add(self._author)
+        current[...] = pixels
         self._textures.add(texture)
 
     def finish(self) -> None:
@@ -194,8 +289,13 @@ class ModelEdit:
             self._upload(texture)
         self._writers.clear()
         self._textures.clear()
+        self._moved.clear()
 
     # -- evidence --------------------------------------------------------------------------------
+
+    def moved(self, author: str) -> bool:
+        """Whether any write of this factor altered a value."""
+        return author in self._moved
 
     def changed(self) -> set[str]:
         """Names of array fields and headlight pseudo-fields that differ from the nominal model."""
@@ -212,9 +312,14 @@ class ModelEdit:
     def evidence(self, author: str) -> dict[str, str]:
         """Short hash of the current content of each field a factor wrote and changed."""
         found: dict[str, str] = {}
-        for field in sorted({f for (f, _), w in self._writers.items() if any(a == author for a, _ in w)}):
+        for field in sorted(
+            {f for (f, _), w in self._writers.items() if any(a == author for a, _ in w)}
+        ):
             if field in HEADLIGHT:
-                now, before = self._headlight_view(field).tobytes(), self._headlight[field].tobytes()
+                now, before = (
+                    self._headlight_view(field).tobytes(),
+                    self._headlight[field].tobytes(),
+                )
             else:
                 now = getattr(self.model, field).tobytes()
                 before = getattr(self.nominal, field).tobytes()

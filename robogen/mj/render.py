@@ -80,7 +80,9 @@ def gl_context() -> Any:
 
 def _make_context(backend: str) -> Any:
     """Create a context of one backend by name, independent of what ``mujoco`` chose at import."""
-    os.environ.setdefault("LP_NUM_THREADS", "0")  # threads of llvmpipe only burn cores at these sizes
+    os.environ.setdefault(
+        "LP_NUM_THREADS", "0"
+    )  # threads of llvmpipe only burn cores at these sizes
     width, height = OFFSCREEN_PIXELS
     if backend == "egl":
         os.environ.setdefault("PYOPENGL_PLATFORM", "egl")

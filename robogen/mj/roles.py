@@ -55,9 +55,13 @@ class Roles:
         return np.array(sorted(worn - shared), dtype=np.intp)
 
     def texture_ids(self, model: mujoco.MjModel, role: str) -> NDArray[np.intp]:
-        """RGB textures of a role's own materials."""
-        textures = model.mat_texid[self.material_ids(model, role), int(mujoco.mjtTextureRole.mjTEXROLE_RGB)]
-        return np.array(sorted(set(textures.tolist()) - {-1}), dtype=np.intp)
+        """RGB textures of a role's own materials that no other material uses."""
+        slot = int(mujoco.mjtTextureRole.mjTEXROLE_RGB)
+        own = self.material_ids(model, role)
+        used = set(model.mat_texid[own, slot].tolist()) - {-1}
+        others = np.setdiff1d(np.arange(model.nmat), own)
+        shared = set(model.mat_texid[others].ravel().tolist())
+        return np.array(sorted(used - shared), dtype=np.intp)
 
     def camera_ids(self, model: mujoco.MjModel, kind: CameraKind) -> NDArray[np.intp]:
         """Ids of the cameras of a kind."""

@@ -15,6 +15,10 @@ from robogen.mj.render import FrameRenderer
 from robogen.mj.roles import Roles
 
 
+RAMP_PIECES = 10
+"""Pieces a control step's ramp of actuator targets is cut into."""
+
+
 class Contact(NamedTuple):
     """One contact point: the two geoms' body names and the normal force [N]."""
 
@@ -88,6 +92,21 @@ class World:
     def step(self, count: int) -> None:
         """Advance physics by ``count`` timesteps under the current controls."""
         mujoco.mj_step(self.model, self.data, nstep=count)
+
+    def ramp(self, count: int, actuators: NDArray[np.intp], targets: NDArray[np.float64]) -> None:
+        """Advance physics by ``count`` timesteps while controls move linearly to ``targets``.
+
+        A stepped position target jerks the arm and shakes what it holds; the ramp is what a robot's own
+        interpolator does. Controls change :data:`RAMP_PIECES` times.
+        """
+        start = self.data.ctrl[actuators].copy()
+        pieces = min(RAMP_PIECES, count)
+        done = 0
+        for piece in range(1, pieces + 1):
+            self.data.ctrl[actuators] = start + (piece / pieces) * (targets - start)
+            upto = round(count * piece / pieces)
+            mujoco.mj_step(self.model, self.data, nstep=upto - done)
+            done = upto
 
     def forward(self) -> None:
         """Recompute everything that follows from positions and controls."""

@@ -16,7 +16,7 @@ EXPERT_ACTION = "expert_action"
 
 
 class OraclePolicy(Policy):
-    """Relays what the scene's scripted expert would do now; an upper bound that reads the simulator.
+    """Relays what the scene's expert would do now: an upper bound that reads the simulator.
 
     Args:
         control_hz: Control rate it is stepped at [Hz].
@@ -43,8 +43,8 @@ class OraclePolicy(Policy):
         if EXPERT_ACTION not in facts:
             raise PolicyError(
                 f"The oracle needs the scene's '{EXPERT_ACTION}', got "
-                f"{', '.join(sorted(facts)) or 'no privileged facts'}. Use it only on scenes with an "
-                "oracle, or choose another policy."
+                f"{', '.join(sorted(facts)) or 'no privileged facts'}. Use it only on scenes with "
+                "an oracle, or choose another policy."
             )
         action = np.asarray(facts[EXPERT_ACTION], dtype=np.float64)
         if action.shape != (self.spec.action.dim,):

@@ -15,9 +15,9 @@ from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec
 class RandomPolicy(Policy):
     """Uniform actions in [-1, 1], a pure function of (episode seed, control step).
 
-    The generator is keyed by seed and step and not advanced from call to call, so an episode gets the
-    same actions in any row, batch or order, and when its step is asked for twice. An episode's record
-    is then reproducible bit by bit, which is what declaring ``deterministic`` promises.
+    The generator is keyed by seed and step and not advanced from call to call, so an episode gets
+    the same actions in any row, batch or order, and when its step is asked for twice. An episode's
+    record is then reproducible bit by bit, which is what declaring ``deterministic`` promises.
 
     Args:
         control_hz: Control rate it is stepped at [Hz].

@@ -36,6 +36,8 @@ class Controller:
         self.target = Pose(np.zeros(3), np.eye(3))
         """Commanded tool pose, base frame."""
         self._command = np.zeros(len(robot.joints))
+        self.targets = np.zeros(len(robot.joints) + 1)
+        """Actuator targets to be reached by the end of the coming control step."""
 
     @property
     def modes(self) -> dict[ActionMode, int]:
@@ -72,7 +74,7 @@ class Controller:
         return np.append(np.zeros(spec.dim - 1), opened)
 
     def apply(self, action: NDArray[np.float64], spec: ActionSpec) -> None:
-        """Turn one action (dim,) into actuator targets for the coming control step."""
+        """Turn one action (dim,) into :attr:`targets` for the coming control step."""
         if spec.mode in ("delta_eef", "absolute_eef"):
             self._move_tool(action, spec)
         else:
@@ -108,5 +110,9 @@ class Controller:
         self._command = self._kinematics.solve(self._command, self.target)
 
     def _write(self, gripper: float) -> None:
-        self._world.data.ctrl[self._ctrl[:-1]] = self._command
-        self._world.data.ctrl[self._ctrl[-1]] = gripper
+        self.targets = np.append(self._command, gripper)
+
+    @property
+    def actuators(self) -> NDArray[np.intp]:
+        """Control indices that :attr:`targets` is for."""
+        return self._ctrl

@@ -33,6 +33,10 @@ _NEAR = 0.008
 """A waypoint counts as reached within this distance [m]."""
 _HOVER = 0.10
 """Height above a grasp from which the gripper descends [m]."""
+_BESIDE = 0.016
+"""Farther beside a grasp than this, fingers would hit the object on the way down [m]."""
+_PATIENCE = 18
+"""Steps a descent may take before it is given up."""
 OPEN, CLOSE = -1.0, 1.0
 
 
@@ -65,6 +69,23 @@ class Skill(ABC):
     def _next(self, phase: int | None = None) -> None:
         self._phase = self._phase + 1 if phase is None else phase
         self._waited = 0
+
+    def _descend(
+        self,
+        now: Situation,
+        grip: NDArray[np.float64],
+        above: NDArray[np.float64],
+        rotation: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Go down to a grasp only when well above it; back up when beside it or blocked."""
+        self._waited += 1
+        beside = float(np.linalg.norm((now.tool.position - grip)[:2]))
+        if self._waited > _PATIENCE or (
+            beside > _BESIDE and now.tool.position[2] < grip[2] + 0.05
+        ):
+            self._next(0)
+            return towards(now, above, rotation, OPEN)
+        return towards(now, grip, rotation, OPEN)
 
 
 def yawed(yaw: float) -> NDArray[np.float64]:
@@ -149,7 +170,7 @@ class Grasp(Skill):
             if reached(now, grip):
                 self._next()
             else:
-                return towards(now, grip, rotation, OPEN)
+                return self._descend(now, grip, above, rotation)
         if self._phase == 2:
             self._waited += 1
             if self._waited > 4 and now.state.touching("gripper", self._object):
@@ -251,7 +272,7 @@ class Pull(Skill):
             if reached(now, grip):
                 self._next()
             else:
-                return towards(now, grip, rotation, OPEN)
+                return self._descend(now, grip, above, rotation)
         if self._phase == 2:
             self._waited += 1
             if self._waited > 4:
@@ -264,6 +285,7 @@ class Pull(Skill):
                 self._next()
             elif self._waited > 3 and not now.state.touching("gripper", self._site.split("/")[0]):
                 self._next(0)
+                return towards(now, above, rotation, OPEN)
             else:
                 ahead = grip + axis * min(0.06, self._distance - opened + 0.02)
                 return towards(now, ahead, rotation, CLOSE, speed=0.03)
@@ -336,7 +358,7 @@ class PushTo(Skill):
             beside = float(np.linalg.norm(gap - along * self._direction))
             if along < self._tolerance:
                 self._next()
-                if distance > 0.025:
+                if distance > 0.02:
                     self._next(0)  # missed: go round and push again
                 else:
                     self._rise = now.command.position - direction * 0.03
@@ -356,9 +378,11 @@ class PushTo(Skill):
                 self._next(0)
             return towards(now, self._rise, now.command.rotation, self._gripper)
         if self._phase == 3:
-            if reached(now, self._rise, 0.03):
+            if not reached(now, self._rise, 0.03):
+                return towards(now, self._rise, now.command.rotation, self._gripper)
+            if distance <= 0.025:
                 return None
-            return towards(now, self._rise, now.command.rotation, self._gripper)
+            self._next(0)  # the puck was knocked away again
         return towards(now, above, rotation, self._gripper)
 
 

@@ -81,7 +81,8 @@ class TabletopScene:
             horizon=config.horizon,
         )
         self._choice = config.task.choices[0]
-        self._sizes: Mapping[str, float] = {}
+        self.spec_edit: SpecEdit | None = None
+        """This episode's edits of the specification, when it was recompiled."""
 
     # -- episode set-up --------------------------------------------------------------------------
 
@@ -122,6 +123,12 @@ class TabletopScene:
         """Object this episode's instruction asks for."""
         return self._choice.target
 
+    def wordings(self, split: Split) -> tuple[str, ...]:
+        """The nominal instruction and a split's paraphrases of it."""
+        task = self.config.task
+        templates = (task.instruction, *task.paraphrases.get(split, ()))
+        return tuple(self._worded(text, self._choice) for text in templates)
+
     def other_instruction(self) -> str | None:
         """The instruction for another of the visible choices, if there is one."""
         for choice in self.config.task.choices:
@@ -134,13 +141,13 @@ class TabletopScene:
         if self.world is not self._nominal:
             self.world.close()
             self.world = self._nominal
-        self._sizes = {}
+        self.spec_edit = None
         if edit is not None:
             spec = self._assembly.spec.copy()
             change = SpecEdit(spec, self._assembly.roles)
             edit(change)
             self.world = World(spec, self._assembly.roles, self._assembly.paint)
-            self._sizes = change.sizes
+            self.spec_edit = change
         self._controller.bind(self.world)
 
     def reset(self, initial: InitialState) -> None:
@@ -162,6 +169,7 @@ class TabletopScene:
                 world.set_static_body(root, position, quat_wxyz)
         world.forward()
         self._controller.reset(initial.robot_qpos)
+        world.data.ctrl[self._controller.actuators] = self._controller.targets
         world.step(round(config.settle_s / world.timestep))
         world.forward()
         self.placement = {name: [round(v, 6) for v in spot] for name, spot in where.items()}
@@ -278,7 +286,7 @@ class TabletopScene:
     def step(self, action: NDArray[np.float64], spec: ActionSpec) -> StepResult:
         """Execute one action for one control step."""
         self._controller.apply(action, spec)
-        self.world.step(self._nstep)
+        self.world.ramp(self._nstep, self._controller.actuators, self._controller.targets)
         if not self.world.is_finite():
             return StepResult(False, self._referee.progress, False)
         self._meter.update()

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from robogen.stats.proportions import Estimate, Interval, wilson
 
@@ -66,7 +66,9 @@ def mcnemar_exact(counts: PairedCounts) -> float:
     """Two-sided exact p-value that success is as likely under both conditions."""
     if counts.discordant == 0:
         return 1.0
-    return float(stats.binomtest(counts.only_reference, counts.discordant, 0.5).pvalue)
+    fewer = min(counts.only_reference, counts.only_other)
+    # A fair coin's tails are equal, so both are twice one; bdtr is the binomial's distribution.
+    return min(1.0, 2.0 * float(special.bdtr(fewer, counts.discordant, 0.5)))
 
 
 def phi(counts: PairedCounts) -> float | None:
@@ -109,7 +111,7 @@ def _newcombe(counts: PairedCounts, alpha: float) -> Interval:
     low_other, high_other = wilson(counts.other_successes, n, alpha=alpha)
     low_reference, high_reference = wilson(counts.reference_successes, n, alpha=alpha)
     margins = (e + f) * (g + h) * (e + g) * (f + h)
-    product = e * h - f * g
+    product = float(e * h - f * g)
     if product > 0:
         product = max(product - n / 2, 0.0)  # Newcombe's continuity correction of the correlation
     correlation = 0.0 if margins == 0 else product / math.sqrt(margins)
@@ -134,6 +136,8 @@ def _tango(counts: PairedCounts, alpha: float) -> Interval:
         q = (math.sqrt(max(0.0, first * first - 8 * n * last)) - first) / (4 * n)
         variance = n * (2 * q + delta * (1 - delta))
         gap = b - c - n * delta
+        if abs(gap) < 1e-12:
+            return 0.0
         return gap / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, gap)
 
     value, edge = (b - c) / n, 1 - 1e-9
@@ -152,12 +156,17 @@ def _finite(value: float) -> float:
 
 
 def holm(pvalues: ArrayLike) -> NDArray[np.float64]:
-    """Holm-adjusted p-values, shape (m,); NaN stands for a test that was not made."""
-    from statsmodels.stats.multitest import multipletests  # 1 s to import: only where it is needed
+    """Holm-adjusted p-values, shape (m,); NaN stands for a test that was not made.
 
+    The same numbers as statsmodels' ``multipletests``, which takes 80 ms a call and a second to
+    import.
+    """
     p = np.asarray(pvalues, dtype=np.float64)
     adjusted = np.full(p.shape, np.nan)
     made = ~np.isnan(p)
-    if made.any():
-        adjusted[made] = multipletests(p[made], method="holm")[1]
+    order = np.argsort(p[made], kind="stable")
+    stepped = np.maximum.accumulate(p[made][order] * np.arange(order.size, 0, -1))
+    result = np.empty(order.size)
+    result[order] = np.minimum(1.0, stepped)
+    adjusted[made] = result
     return adjusted

@@ -82,7 +82,7 @@ def bounded_mean(values: ArrayLike, *, alpha: float = 0.05, grid: int = 2000) ->
     interval is wrong for partial scores.
 
     Args:
-        values: Scores, shape (n,), in the order of their episodes (the width depends on it a little).
+        values: Scores, shape (n,), ordered by episode.
         alpha: One minus the coverage.
         grid: Resolution of the interval's ends.
 
@@ -92,6 +92,10 @@ def bounded_mean(values: ArrayLike, *, alpha: float = 0.05, grid: int = 2000) ->
     x = np.asarray(values, dtype=np.float64)
     if x.size == 0:
         return None
+    mean = float(x.mean())
+    # The bets assume that early scores resemble late ones: any order fixed beforehand is valid,
+    # and a shuffled one is safe where episodes were laid out easy to hard.
+    x = x[np.random.default_rng(x.size).permutation(x.size)]
     if not np.all((x >= 0.0) & (x <= 1.0)):
         raise ValueError("scores must lie in [0, 1]")
     count = np.arange(1, x.size + 1)
@@ -106,9 +110,9 @@ def bounded_mean(values: ArrayLike, *, alpha: float = 0.05, grid: int = 2000) ->
         down = np.log1p(-np.minimum(bet, 0.5 / (1.0 - m)) * (x[:, None] - m))
     wealth = np.maximum(np.cumsum(up, axis=0), np.cumsum(down, axis=0)).max(axis=0) + np.log(0.5)
     kept = m[0, wealth < np.log(1.0 / alpha)]
-    mean = float(x.mean())
-    if kept.size == 0:  # happens with probability below alpha
-        return Estimate(mean, mean, mean)
+    if kept.size == 0:  # the bets excluded everything, which has a probability below alpha
+        half = float(np.sqrt(np.log(2.0 / alpha) / (2.0 * x.size)))  # Hoeffding
+        return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half))
     step = 1.0 / grid
     return Estimate(
         mean,

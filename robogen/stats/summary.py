@@ -102,6 +102,8 @@ class GroupSummary:
     """Whether the nominal cannot be told from a policy that practically never succeeds."""
     tests: int
     """Number of comparisons that were corrected together."""
+    power: float
+    """Power at which a drop counts as visible."""
     phi: float
     """Mean measured correlation of matched outcomes, not below 0."""
     typical_pairs: int
@@ -121,7 +123,9 @@ class GroupSummary:
 
     def find(self, condition: str) -> ConditionSummary:
         """The summary of one condition."""
-        for item in (*((self.nominal,) if self.nominal else ()), *self.conditions):
+        if self.nominal is not None and condition == NOMINAL:
+            return self.nominal
+        for item in self.conditions:
             if item.condition == condition:
                 return item
         raise KeyError(condition)
@@ -174,7 +178,7 @@ def _group(
     adjusted = dict(
         zip(
             [item.condition for item in tested],
-            holm([item.p for item in tested]).tolist(),
+            holm(np.array([item.p for item in tested], dtype=np.float64)).tolist(),
             strict=True,
         )
     )
@@ -213,6 +217,7 @@ def _group(
         conditions=tuple(judged),
         at_floor=at_floor(nominal.successes, nominal.scored),
         tests=len(tested),
+        power=power,
         phi=shared_phi,
         typical_pairs=typical,
         smallest_drop=smallest,

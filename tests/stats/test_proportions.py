@@ -103,6 +103,9 @@ def test_score_interval_covers_and_is_defined_for_constant_scores():
     one = bounded_mean(np.ones(50))
     assert one.high == 1
     assert 0.8 < one.low < 0.95
+    sorted_scores = bounded_mean([1.0] * 10 + [0.0] * 40)  # easy episodes first
+    assert 0.05 < sorted_scores.low < 0.15
+    assert 0.3 < sorted_scores.high < 0.4
     assert bounded_mean([]) is None
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         bounded_mean([1.5])

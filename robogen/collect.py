@@ -1,0 +1,194 @@
+"""Demonstrations by a scene's oracle, with the factors' train values and noise on what is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.datasets.demos import DemoWriter
+from robogen.datasets.schema import DemoEpisode, DemoMeta, EpisodeInfo
+from robogen.errors import ConfigError
+from robogen.perturbations.base import Factor
+from robogen.perturbations.engine import Perturbation
+from robogen.rollout.episode import begin
+from robogen.scenes.scene import TabletopScene
+from robogen.seeding import EpisodeSeed
+from robogen.specs import ActionSpec, CameraSpec, RenderProfile, Split
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectionRecipe:
+    """What to collect.
+
+    Each demonstration varies at most one factor: episodes go round over nominal and the factors, so a
+    dataset can be cut by factor afterwards.
+    """
+
+    episodes: int = 200
+    seed: int = 0
+    image_size: int = 96
+    """Edge of every camera's frames [px]."""
+    render: RenderProfile = "fast"
+    state: tuple[str, ...] = ("eef_pos", "eef_rot6d", "gripper_opening")
+    noise_share: float = 0.25
+    """Share of steps on which the executed action is disturbed; the recorded one never is."""
+    noise_translation: float = 0.3
+    """Standard deviation of that disturbance on translation, in action units."""
+    noise_rotation: float = 0.15
+    """The same on rotation."""
+    split: Split = "train"
+    severity: float = 1.0
+    paraphrases: bool = True
+    """Word instructions with the split's paraphrases, besides the nominal one."""
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+        if not 0.0 <= self.noise_share <= 1.0:
+            raise ConfigError(f"noise_share must lie in 0..1, got {self.noise_share}.")
+
+
+class Collected(NamedTuple):
+    """What a collection came to."""
+
+    written: int
+    present: int
+    """Episodes that were already there."""
+    failed: tuple[int, ...]
+    """Episode indices on which the oracle did not succeed; not written."""
+
+
+def collect(
+    scene: TabletopScene,
+    out: Path,
+    recipe: CollectionRecipe,
+    *,
+    factors: Sequence[Factor] = (),
+    command: str = "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Collected:
+    """Write demonstrations of the scene's oracle; run again to continue.
+
+    Args:
+        scene: Where.
+        out: Dataset folder.
+        recipe: How many and how.
+        factors: Factors to vary, one per demonstration; nominal only when empty.
+        command: What to write into the dataset as its command.
+        progress: Called with (episodes done, total).
+    """
+    cameras = tuple(
+        CameraSpec(name=name, width=recipe.image_size, height=recipe.image_size)
+        for name in scene.spec.cameras
+    )
+    action = ActionSpec(control_hz=scene.spec.control_hz)
+    meta = DemoMeta(
+        scene=scene.spec.name,
+        cameras=cameras,
+        state={part: scene.spec.state[part] for part in recipe.state},
+        action=action,
+        points=scene.config.task.points,
+        render=recipe.render,
+        collection={**_settings(recipe), "factors": [factor.name for factor in factors]},
+        command=command,
+    )
+    writer = DemoWriter(out, meta)
+    wanted = writer.missing(range(recipe.episodes))
+    present = recipe.episodes - len(wanted)
+    failed: list[int] = []
+    for done, index in enumerate(wanted):
+        progress(present + done, recipe.episodes)
+        episode = demonstrate(scene, index, recipe, meta=meta, factors=factors)
+        if episode is None:
+            failed.append(index)
+        else:
+            writer.write(episode)
+    progress(recipe.episodes, recipe.episodes)
+    return Collected(len(wanted) - len(failed), present, tuple(failed))
+
+
+def _settings(recipe: CollectionRecipe) -> dict[str, Any]:
+    """Recipe fields that decide what an episode looks like; the count does not."""
+    settings = asdict(recipe)
+    del settings["episodes"]
+    settings["state"] = list(recipe.state)
+    return settings
+
+
+def _rounds(factors: Sequence[Factor], recipe: CollectionRecipe) -> Iterator[Perturbation]:
+    yield Perturbation([], split=recipe.split)
+    for factor in factors:
+        yield Perturbation([(factor, recipe.severity)], split=recipe.split)
+
+
+def demonstrate(
+    scene: TabletopScene,
+    index: int,
+    recipe: CollectionRecipe,
+    *,
+    meta: DemoMeta,
+    factors: Sequence[Factor] = (),
+) -> DemoEpisode | None:
+    """One demonstration, or None when the oracle does not succeed within the horizon."""
+    rounds = list(_rounds(factors, recipe))
+    perturbation = rounds[index % len(rounds)]
+    seed = EpisodeSeed(
+        domain="collect", study=recipe.seed, scene=scene.spec.name, episode=index
+    )
+    draws, instruction, _ = begin(scene, perturbation, seed)
+    if recipe.paraphrases:
+        wordings = scene.wordings(recipe.split)
+        instruction = wordings[int(seed.stream("wording").integers(len(wordings)))]
+    delay = perturbation.action_filter(draws, scene.rest_action(meta.action))
+    noise = seed.stream("noise")
+    images: dict[str, list[NDArray[np.uint8]]] = {camera.name: [] for camera in meta.cameras}
+    state, actions, points = [], [], []
+    success = False
+    for step in range(scene.spec.horizon):
+        for name, image in scene.images(meta.cameras, meta.render).items():
+            if perturbation.has_image_filter:
+                image = perturbation.filter_image(image, draws, seed.stream("image", step, name))
+            images[name].append(image)
+        state.append(scene.proprioception(list(meta.state)))
+        points.append(scene.points())
+        action = scene.expert_action(meta.action, delay.pending())
+        actions.append(action.astype(np.float32))
+        result = scene.step(delay(_disturbed(action, noise, recipe)), meta.action)
+        if result.success:
+            success = True
+            break
+    scene.world.edit.restore()
+    scene.rebuild(None)
+    if not success:
+        return None
+    return DemoEpisode(
+        images={name: np.stack(frames) for name, frames in images.items()},
+        state=np.stack(state),
+        action=np.stack(actions),
+        points=np.stack(points),
+        info=EpisodeInfo(
+            index=index,
+            instruction=instruction,
+            length=len(actions),
+            success=True,
+            domain="collect",
+            split=recipe.split,
+            draws=draws,
+        ),
+    )
+
+
+def _disturbed(
+    action: NDArray[np.float64], rng: np.random.Generator, recipe: CollectionRecipe
+) -> NDArray[np.float64]:
+    kick = rng.normal(size=6) * np.repeat([recipe.noise_translation, recipe.noise_rotation], 3)
+    if rng.uniform() >= recipe.noise_share:
+        return action
+    noisy = action.copy()
+    noisy[:6] = np.clip(noisy[:6] + kick, -1.0, 1.0)
+    return noisy

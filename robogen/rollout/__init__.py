@@ -1,0 +1,1 @@
+"""The only episode loop: scenes step, policies answer, factors stand between."""

@@ -1,0 +1,388 @@
+"""One episode: nominal look, factors applied in their phases, steps, and the record it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.errors import PolicyError
+from robogen.perturbations.base import ActionFilter
+from robogen.perturbations.engine import Perturbation
+from robogen.records.schema import EpisodeRecord, Telemetry
+from robogen.rollout.evidence import compare_observations, judge
+from robogen.scenes.scene import TabletopScene
+from robogen.seeding import EpisodeSeed
+from robogen.specs import ActionSpec, CameraSpec, Draw, Observation, PolicySpec
+
+
+class EpisodeTask(NamedTuple):
+    """Which episode to run: everything that identifies it."""
+
+    scene: str
+    policy: str
+    condition: str
+    episode: int
+    repeat: int
+    seed: EpisodeSeed
+
+
+class FirstFrames(NamedTuple):
+    """First policy frames by camera: of the nominal scene (None in it) and as seen."""
+
+    nominal: Mapping[str, NDArray[np.uint8]] | None
+    seen: Mapping[str, NDArray[np.uint8]]
+
+
+class Outcome(NamedTuple):
+    """What a finished episode hands on."""
+
+    record: EpisodeRecord
+    telemetry: Telemetry
+    frames: FirstFrames | None
+
+
+def begin(
+    scene: TabletopScene,
+    perturbation: Perturbation,
+    seed: EpisodeSeed,
+    *,
+    look: Callable[[], Observation] | None = None,
+    nominal_instruction: Callable[[str], None] | None = None,
+) -> tuple[dict[str, Draw], str, Observation | None]:
+    """Bring a scene to the start of an episode with its factors applied.
+
+    Phases in order: placement and task are drawn, factors draw; the nominal start is built and looked
+    at; then specification, model and initial state are edited and the episode's start is built.
+
+    Args:
+        scene: The scene; left ready to step.
+        perturbation: Factors with their severities.
+        seed: The episode's seed.
+        look: Takes the nominal observation; called only when factors are present.
+        nominal_instruction: Told the nominal instruction before ``look``.
+
+    Returns:
+        Draws by factor, the instruction the policy gets, and what ``look`` saw.
+    """
+    scene.rebuild(None)
+    scene.world.edit.restore()
+    initial, facts = scene.prepare(seed)
+    draws = perturbation.sample(seed, facts)
+    nominal = None
+    if perturbation.names and look is not None:
+        if nominal_instruction is not None:
+            nominal_instruction(facts.instruction)
+        scene.reset(initial)
+        nominal = look()
+    if perturbation.needs_recompile:
+        scene.rebuild(lambda edit: perturbation.edit_spec(edit, draws))
+    perturbation.edit_model(scene.world.edit, draws)
+    perturbation.edit_initial(initial, draws)
+    scene.reset(initial)
+    return draws, perturbation.instruction(facts.instruction, draws), nominal
+
+
+class Episode:
+    """One running episode in one slot.
+
+    Args:
+        scene: The slot's scene, borrowed until :meth:`finish`.
+        perturbation: Factors of the condition.
+        task: Which episode this is.
+        policy: The policy's spec.
+        action: Action spec the scene's controller reads.
+        keep_frames: Whether the outcome carries first frames.
+        worker: Number of this worker, for telemetry.
+    """
+
+    def __init__(
+        self,
+        *,
+        scene: TabletopScene,
+        perturbation: Perturbation,
+        task: EpisodeTask,
+        policy: PolicySpec,
+        action: ActionSpec,
+        keep_frames: bool = False,
+        worker: int = 0,
+    ) -> None:
+        self.task = task
+        self._scene = scene
+        self._perturbation = perturbation
+        self._policy = policy
+        self._spec = policy.observation
+        self._action = action
+        self._keep_frames = keep_frames
+        self._worker = worker
+        self._started = time.time()
+        self._clock = time.perf_counter()
+        self._seconds = {"policy": 0.0, "render": 0.0, "physics": 0.0}
+        self._step = 0
+        self._applied: list[NDArray[np.float64]] = []
+        self._altered: int | None = None
+        self._history: dict[int, tuple[dict[str, NDArray[np.uint8]], NDArray[np.float32]]] = {}
+        self._first: Observation | None = None
+        self._nominal: Observation | None = None
+        self._draws: dict[str, Draw] = {}
+        self._filter: ActionFilter | None = None
+        self._instruction = ""
+        self._hashes = ("", "")
+        self._next_query = 0
+        self.success = False
+        self._progress = 0.0
+        self._fault: tuple[str, str] | None = None
+        self._success_step: int | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Set the scene; everything a factor or a scene file can get wrong surfaces here."""
+
+        def named(instruction: str) -> None:
+            self._instruction = instruction
+
+        self._draws, self._instruction, self._nominal = begin(
+            self._scene,
+            self._perturbation,
+            self.task.seed,
+            look=lambda: self._look(filtered=False),
+            nominal_instruction=named,
+        )
+        self._filter = self._perturbation.action_filter(
+            self._draws, self._scene.rest_action(self._action)
+        )
+        self._history.clear()
+
+    def _look(self, *, filtered: bool) -> Observation:
+        """Render and read the current step, without history."""
+        clock = time.perf_counter()
+        images = self._scene.images(self._spec.cameras, self._spec.render)
+        if filtered and self._perturbation.has_image_filter:
+            for name in images:
+                rng = self.task.seed.stream("image", self._step, name)
+                images[name] = self._perturbation.filter_image(images[name], self._draws, rng)
+        state = self._scene.proprioception(self._spec.state)
+        self._seconds["render"] += time.perf_counter() - clock
+        return Observation(images=images, state=state, instruction=self._instruction, step=self._step)
+
+    def observe(self) -> Observation:
+        """The observation of this query, with history, and privileged facts where declared."""
+        now = self._look(filtered=True) if self._step not in self._history else None
+        if now is not None:
+            self._history[self._step] = (now.images, now.state)
+        if self._first is None:
+            assert now is not None
+            self._first = now
+            self._hashes = (_observation_hash(now), self._scene.world.state_hash())
+        self._next_query = self._step + self._action.execute
+        images, state = self._stacked()
+        privileged = None
+        if self._policy.privileged:
+            pending = self._filter.pending() if self._filter is not None else []
+            privileged = {
+                "expert_action": self._scene.expert_action(self._action, pending),
+                "points": self._scene.points(),
+            }
+        return Observation(
+            images=images,
+            state=state,
+            instruction=self._instruction,
+            step=self._step,
+            privileged=privileged,
+        )
+
+    def _stacked(self) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.float32]]:
+        offsets = self._spec.history
+        if offsets == (0,):
+            images, state = self._history.pop(self._step)
+            return images, state
+        rows = [self._history[max(0, self._step + offset)] for offset in offsets]
+        oldest = self._next_query + min(offsets)
+        for step in [s for s in self._history if s < oldest and s != 0]:
+            del self._history[step]
+        images = {
+            camera.name: np.stack([row[0][camera.name] for row in rows])
+            for camera in self._spec.cameras
+        }
+        return images, np.stack([row[1] for row in rows])
+
+    def check(self, chunk: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A chunk (chunk, dim) as the contract wants it.
+
+        Raises:
+            PolicyError: It has another shape or holds NaN or infinities.
+        """
+        wanted = (self._action.chunk, self._action.dim)
+        if chunk.shape != wanted:
+            raise PolicyError(
+                f"The policy returned actions of shape {chunk.shape} where its spec promises "
+                f"{wanted} (chunk, dim). Correct the spec or the policy."
+            )
+        if not np.isfinite(chunk).all():
+            raise PolicyError(
+                f"The policy returned {np.count_nonzero(~np.isfinite(chunk))} values that are NaN "
+                f"or infinite at step {self._step}. Look for a missing normalisation."
+            )
+        return chunk
+
+    def execute(self, action: NDArray[np.float64]) -> bool:
+        """Execute one action; True when the episode is over."""
+        assert self._filter is not None
+        command = self._filter(action)
+        if self._altered is None and not np.array_equal(command, action):
+            self._altered = self._step
+        clock = time.perf_counter()
+        result = self._scene.step(command, self._action)
+        self._seconds["physics"] += time.perf_counter() - clock
+        self._applied.append(np.array(command, dtype=np.float64))
+        self._step += 1
+        self._progress = result.progress
+        if not result.finite:
+            self.fail("simulation", "the simulation diverged to NaN or infinity")
+            return True
+        if result.success:
+            self.success = True
+            self._success_step = self._step
+            return True
+        if self._step >= self._scene.spec.horizon:
+            return True
+        if self._spec.history != (0,) and self._wanted_later(self._step):
+            seen = self._look(filtered=True)
+            self._history[self._step] = (seen.images, seen.state)
+        return False
+
+    def _wanted_later(self, step: int) -> bool:
+        return step != self._next_query and any(
+            step == self._next_query + offset for offset in self._spec.history
+        )
+
+    def fail(self, kind: str, reason: str) -> None:
+        """End the episode unscored, with a reason."""
+        self._fault = (kind, reason)
+
+    def add_policy_time(self, seconds: float) -> None:
+        """Charge this episode its share of a policy call."""
+        self._seconds["policy"] += seconds
+
+    @property
+    def failed(self) -> bool:
+        """Whether the episode ended unscored."""
+        return self._fault is not None
+
+    # -- result ----------------------------------------------------------------------------------
+
+    def finish(self, traceback: str | None = None) -> Outcome:
+        """The record of this episode; the scene goes back to nominal."""
+        scored = self._fault is None
+        record = EpisodeRecord(
+            scene=self.task.scene,
+            policy=self.task.policy,
+            condition=self.task.condition,
+            episode=self.task.episode,
+            repeat=self.task.repeat,
+            factors=tuple(self._perturbation.names),
+            severity=max(self._perturbation.severities.values(), default=0.0),
+            split=self._perturbation.split,
+            status="scored" if scored else "errored",
+            error_kind=None if self._fault is None else self._fault[0],
+            error=None if self._fault is None else self._fault[1],
+            success=self.success if scored else None,
+            progress=self._progress if scored else None,
+            steps=self._step if scored else None,
+            success_step=self._success_step,
+            duration_s=self._step / self._scene.spec.control_hz if scored else None,
+            instruction=self._instruction,
+            draws=self._draws,
+            placement=getattr(self._scene, "placement", {}),
+            reached=self._reached(),
+            behaviour=self._scene.behaviour() if scored else {},
+            observation_hash=self._hashes[0],
+            state_hash=self._hashes[1],
+            actions=np.array(self._applied) if self._applied else None,
+        )
+        frames = None
+        if self._keep_frames and self._first is not None:
+            frames = FirstFrames(
+                nominal=None if self._nominal is None else self._nominal.images,
+                seen=self._first.images,
+            )
+        self._scene.world.edit.restore()
+        self._scene.rebuild(None)
+        return Outcome(record, self._telemetry(traceback), frames)
+
+    def _reached(self) -> dict[str, Any]:
+        if self._first is None or self._nominal is None:
+            return {}
+        difference = compare_observations(self._nominal, self._first)
+        fields = self._perturbation.edit_evidence(self._scene.world.edit, self._scene.spec_edit)
+        return {
+            factor.name: judge(
+                factor,
+                spec=self._spec,
+                privileged=self._policy.privileged,
+                difference=difference,
+                fields=fields.get(factor.name, {}),
+                altered_step=self._altered,
+            )
+            for factor in self._perturbation.factors
+        }
+
+    def _telemetry(self, traceback: str | None) -> Telemetry:
+        return Telemetry(
+            wall_s=time.perf_counter() - self._clock,
+            worker=self._worker,
+            policy_ms=1e3 * self._seconds["policy"],
+            render_ms=1e3 * self._seconds["render"],
+            physics_ms=1e3 * self._seconds["physics"],
+            started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
+            traceback=traceback,
+        )
+
+
+def _observation_hash(observation: Observation) -> str:
+    digest = hashlib.blake2b(digest_size=12)
+    for name in sorted(observation.images):
+        digest.update(name.encode())
+        digest.update(observation.images[name].tobytes())
+    digest.update(observation.state.tobytes())
+    digest.update(observation.instruction.encode())
+    return digest.hexdigest()
+
+
+def video_frames(
+    scene: TabletopScene,
+    perturbation: Perturbation,
+    seed: EpisodeSeed,
+    actions: NDArray[np.float64],
+    *,
+    action: ActionSpec,
+    camera: CameraSpec,
+    profile: str,
+    on_frame: Callable[[NDArray[np.uint8]], None],
+) -> tuple[bool, str]:
+    """Re-run recorded applied actions from reset and hand on every control step's frame.
+
+    Returns:
+        Whether the episode succeeded, and the hash of its initial state.
+    """
+    begin(scene, perturbation, seed)
+    state_hash = scene.world.state_hash()
+
+    def frame() -> None:
+        on_frame(
+            scene.render(camera.name, width=camera.width, height=camera.height, profile=profile)
+        )
+
+    frame()
+    success = False
+    for command in actions:
+        success = scene.step(command, action).success
+        frame()
+    scene.world.edit.restore()
+    scene.rebuild(None)
+    return success, state_hash

@@ -1,0 +1,140 @@
+"""The episode loop: ask the policy, execute, repeat.
+
+All slots of a worker ask in the same call, padded to the study's fixed batch size; then each executes
+its chunk up to the next query. A slot whose episode ended takes the next one before the next call.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robogen.errors import RobogenError
+from robogen.policies.base import Policy
+from robogen.rollout.episode import Episode, Outcome
+from robogen.specs import Observation
+
+
+class Source(Protocol):
+    """Hands out the next episode for a free slot, or None when there is none right now."""
+
+    def __call__(self, slot: int) -> Episode | None: ...
+
+
+def run(
+    policy: Policy,
+    *,
+    slots: int,
+    batch: int,
+    source: Source,
+    sink: Callable[[Outcome], None],
+    pulse: Callable[[], None] = lambda: None,
+) -> None:
+    """Run episodes until the source has no more and all slots are idle.
+
+    Args:
+        policy: Answers queries, one row per slot.
+        slots: Episodes in flight.
+        batch: Fixed batch size that calls are padded to; at least ``slots``.
+        source: Next episode for a slot.
+        sink: Gets each outcome.
+        pulse: Called once per round, for a watchdog.
+    """
+    live: dict[int, Episode] = {}
+    while True:
+        for slot in range(slots):
+            while slot not in live and (episode := source(slot)) is not None:
+                if _start(policy, slot, episode, sink):
+                    live[slot] = episode
+        if not live:
+            return
+        pulse()
+        _round(policy, live, batch, sink)
+
+
+def _start(policy: Policy, slot: int, episode: Episode, sink: Callable[[Outcome], None]) -> bool:
+    """Start an episode in a slot; False when it ended before its first step."""
+    try:
+        episode.start()
+        policy.reset([slot], [episode.task.seed.integer("policy", episode.task.repeat)])
+    except Exception as error:
+        _end(episode, error, sink, kind="setup")
+        return False
+    return True
+
+
+def _round(
+    policy: Policy, live: dict[int, Episode], batch: int, sink: Callable[[Outcome], None]
+) -> None:
+    """One query of all live slots, and the execution of its answers."""
+    rows, observations = [], []
+    for slot in sorted(live):
+        try:
+            observations.append(live[slot].observe())
+            rows.append(slot)
+        except Exception as error:
+            _end(live.pop(slot), error, sink, kind="observation")
+    answers = _ask(policy, rows, observations, live, batch, sink)
+    for slot, chunk in answers.items():
+        episode = live[slot]
+        try:
+            chunk = episode.check(chunk)
+            for action in chunk[: policy.spec.action.execute]:
+                if episode.execute(action):
+                    sink(live.pop(slot).finish())
+                    break
+        except Exception as error:
+            _end(live.pop(slot), error, sink, kind="policy")
+
+
+def _ask(
+    policy: Policy,
+    rows: Sequence[int],
+    observations: Sequence[Observation],
+    live: dict[int, Episode],
+    batch: int,
+    sink: Callable[[Outcome], None],
+) -> dict[int, NDArray[np.float64]]:
+    """Chunks by slot. When a shared call fails, each row asks alone and only the culprit ends."""
+    if not rows:
+        return {}
+    try:
+        clock = time.perf_counter()
+        chunks = padded(policy, rows, observations, batch)
+        share = (time.perf_counter() - clock) / len(rows)
+        for slot in rows:
+            live[slot].add_policy_time(share)
+        return dict(zip(rows, chunks, strict=True))
+    except Exception as error:
+        if len(rows) == 1:
+            _end(live.pop(rows[0]), error, sink, kind="policy")
+            return {}
+        answers: dict[int, NDArray[np.float64]] = {}
+        for slot, observation in zip(rows, observations, strict=True):
+            answers |= _ask(policy, [slot], [observation], live, batch, sink)
+        return answers
+
+
+def padded(
+    policy: Policy, rows: Sequence[int], observations: Sequence[Observation], batch: int
+) -> NDArray[np.float64]:
+    """Answers (len(rows), chunk, dim) from a call of exactly ``batch`` rows where the policy pads."""
+    if not policy.pad:
+        return np.asarray(policy.act(rows, observations), dtype=np.float64)
+    missing = batch - len(observations)
+    filled = [*observations, *([observations[-1]] * missing)]
+    numbers = [*rows, *([-1] * missing)]
+    return np.asarray(policy.act(numbers, filled), dtype=np.float64)[: len(observations)]
+
+
+def _end(
+    episode: Episode, error: Exception, sink: Callable[[Outcome], None], *, kind: str
+) -> None:
+    """Finish an episode unscored; a bug's traceback goes to telemetry."""
+    episode.fail(kind, str(error) if isinstance(error, RobogenError) else repr(error))
+    sink(episode.finish(traceback="".join(traceback.format_exception(error))))

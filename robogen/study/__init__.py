@@ -1,0 +1,1 @@
+"""Studies: scenes x policies x conditions x episodes, run, resumed and recorded."""

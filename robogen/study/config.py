@@ -1,0 +1,180 @@
+"""What a user asks of a study, composed from ``key=value`` words by Hydra."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from robogen.errors import ConfigError, unknown
+
+ITEM_GROUPS = ("scene", "policy", "perturbation")
+"""Keys whose items take overrides of their own: ``perturbation.camera_pose.severity=0.5``."""
+
+
+@dataclass
+class StudyConfig:
+    """A study as a user describes it."""
+
+    scene: Any = "pick"
+    """Scene name or list of names."""
+    policy: Any = "bc"
+    """Policy name or list of names."""
+    perturbation: Any = None
+    """Factor names: nominal and each alone. ``all``: every factor. None: what the suite lists."""
+    suite: str | None = "all"
+    """Named list of conditions; ignored when ``perturbation`` is given."""
+    episodes: int | None = None
+    """Matched episodes per condition; None takes the suite's, else 40."""
+    seed: int = 0
+    """Study seed: placements, draws and noise follow from it."""
+    severity: float = 1.0
+    """Dose of every factor, 0..1, where the suite does not say."""
+    split: str = "eval"
+    """Value pools of the factors: ``eval`` (held out) or ``train``."""
+    repeats: int | None = None
+    """Reruns of nominal episodes for the noise floor; None: 1 for policies that are not
+    deterministic, else 0."""
+    workers: int | None = None
+    """Worker processes; None: one per core. 0 runs in this process."""
+    slots: int = 8
+    """Episodes in flight per worker."""
+    batch: int = 8
+    """Rows every policy call is padded to; part of the study's identity."""
+    out: str | None = None
+    """Run folder; None: ``runs/<scene>-<policy>-<suite>``."""
+    deadline_s: float = 120.0
+    """A worker that says nothing for this long is taken to hang."""
+    retry_errors: bool = False
+    """Run errored episodes of an earlier run again."""
+    force: bool = False
+    """Resume even though versions or graphics changed; the run is marked."""
+    frames: int = 3
+    """Episodes per condition whose first policy frames are kept."""
+    videos: int = 8
+    """Episode videos made when the study is complete."""
+    items: dict[str, Any] = field(default_factory=dict)
+    """Per-item overrides, filled from ``<group>.<name>.<key>=<value>`` words."""
+
+    def overrides(self, group: str, name: str) -> dict[str, Any]:
+        """Overrides of one item, dotted keys to values."""
+        found: dict[str, Any] = self.items.get(group, {}).get(name, {})
+        return dict(found)
+
+    def names(self, group: str) -> list[str]:
+        """A group's names as a list; duplicates are refused."""
+        value = getattr(self, group)
+        names = [value] if isinstance(value, str) else list(value or [])
+        for name in names:
+            if not isinstance(name, str):
+                raise ConfigError(
+                    f"{group} must be a name or a list of names, got {name!r} in {value!r}."
+                )
+            if names.count(name) > 1:
+                raise ConfigError(f"{group} names '{name}' twice in {names}. Name it once.")
+        return names
+
+    def validate(self) -> None:
+        """Refuse values that no study can have.
+
+        Raises:
+            ConfigError: One is out of range.
+        """
+        limits = {"slots": 1, "batch": 1, "frames": 0, "videos": 0}
+        if self.episodes is not None:
+            limits["episodes"] = 1
+        if self.workers is not None:
+            limits["workers"] = 0
+        if self.repeats is not None:
+            limits["repeats"] = 0
+        for name, least in limits.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if not self.deadline_s > 0:
+            raise ConfigError(f"deadline_s must be above 0, got {self.deadline_s!r}.")
+        if self.split not in ("train", "eval"):
+            raise ConfigError(unknown("split", str(self.split), ("train", "eval")))
+        if self.batch < self.slots:
+            raise ConfigError(
+                f"batch ({self.batch}) must be at least slots ({self.slots}): every episode in "
+                "flight needs a row of the policy's call."
+            )
+
+
+def split_words(words: Iterable[str]) -> tuple[list[str], dict[str, dict[str, dict[str, Any]]]]:
+    """Separate per-item overrides from the words that Hydra composes.
+
+    Returns:
+        Remaining words, and ``{group: {name: {key: value}}}``.
+    """
+    rest: list[str] = []
+    items: dict[str, dict[str, dict[str, Any]]] = {}
+    parser = OverridesParser.create()
+    pattern = re.compile(rf"({'|'.join(ITEM_GROUPS)})\.([^.=]+)\.([^=]+)=(.*)", re.DOTALL)
+    for word in words:
+        found = pattern.fullmatch(word)
+        if found is None:
+            rest.append(word)
+            continue
+        group, name, key, text = found.groups()
+        try:
+            value = parser.parse_override(f"value={text}").value()
+        except HydraException as error:
+            raise ConfigError(f"Cannot read the value of '{word}': {_first_line(error)}") from error
+        items.setdefault(group, {}).setdefault(name, {})[key] = value
+    return rest, items
+
+
+def compose_study(words: Sequence[str]) -> StudyConfig:
+    """A study from ``key=value`` words.
+
+    Raises:
+        ConfigError: A word is not an override, names an unknown key, or has a wrong value.
+    """
+    rest, items = split_words(words)
+    known = [item.name for item in fields(StudyConfig) if item.name != "items"]
+    for word in rest:
+        key, equals, _ = word.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"Got '{word}', expected key=value. Keys: {', '.join(known)}. For one item, e.g. "
+                "perturbation.camera_pose.severity=0.5."
+            )
+        if key.lstrip("+~") not in known:
+            raise ConfigError(unknown("key", key.lstrip("+~"), known))
+    ConfigStore.instance().store(name="robogen_study", node=StudyConfig)
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(Path(__file__).parent), version_base="1.3"):
+            composed = compose(config_name="robogen_study", overrides=list(rest))
+        config = OmegaConf.to_object(composed)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(f"The configuration is not valid: {_first_line(error)}") from error
+    assert isinstance(config, StudyConfig)
+    config.items = items
+    config.validate()
+    for group in ITEM_GROUPS:
+        named = config.names(group)
+        for name in items.get(group, {}):
+            if group != "perturbation" and name not in named:
+                raise ConfigError(
+                    f"Override of {group} '{name}', which this study does not use "
+                    f"({', '.join(named)})."
+                )
+    return config
+
+
+def _first_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,287 @@
+"""From what a user asked to what will run: scenes, policies, conditions, and their identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from robogen.errors import ConfigError, FactorError
+from robogen.perturbations.base import Factor
+from robogen.perturbations.engine import Perturbation
+from robogen.perturbations.library import Condition, Suite, available, load_factor, load_suite
+from robogen.policies.base import Policy
+from robogen.policies.library import load_policy
+from robogen.records.schema import SCHEMA_VERSION, EpisodeKey
+from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.seeding import EpisodeSeed
+from robogen.specs import Match, match
+from robogen.study.config import StudyConfig
+
+EPISODES = 40
+"""Matched episodes per condition when nobody says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A factor that cannot act on a scene, and why."""
+
+    scene: str
+    factor: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A resolved study."""
+
+    config: StudyConfig
+    extra_dirs: tuple[Path, ...]
+    scenes: tuple[str, ...]
+    policies: tuple[str, ...]
+    conditions: Mapping[str, tuple[Condition, ...]]
+    """By scene: conditions that apply to it, nominal first."""
+    skipped: tuple[Skipped, ...]
+    ranges: Mapping[str, Mapping[str, str]]
+    """Physical range text by condition id and factor."""
+    episodes: int
+    repeats: Mapping[str, int]
+    """Noise-floor reruns of nominal episodes, by policy."""
+    identities: Mapping[str, Mapping[str, Any]]
+    """What tells scenes and policies from others of the same name."""
+    adaptations: Mapping[str, tuple[str, ...]]
+    """Differences between a policy's and a scene's conventions that are bridged, in words."""
+
+    @property
+    def hash(self) -> str:
+        """Identity of the study: what it measures, not how fast."""
+        content = {
+            "schema": SCHEMA_VERSION,
+            "scenes": list(self.scenes),
+            "policies": list(self.policies),
+            "conditions": {s: [asdict(c) for c in cs] for s, cs in self.conditions.items()},
+            "items": self.config.items,
+            "episodes": self.episodes,
+            "repeats": dict(self.repeats),
+            "seed": self.config.seed,
+            "batch": self.config.batch,
+            "identities": self.identities,
+        }
+        text = json.dumps(content, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    def keys(self) -> Iterator[EpisodeKey]:
+        """Every episode of the study, interleaved over conditions so that partial results compare."""
+        for scene in self.scenes:
+            for policy in self.policies:
+                for episode in range(self.episodes):
+                    for condition in self.conditions[scene]:
+                        yield EpisodeKey(scene, policy, condition.id, episode, 0)
+                    for repeat in range(1, self.repeats[policy] + 1):
+                        yield EpisodeKey(scene, policy, "nominal", episode, repeat)
+
+    def condition(self, scene: str, name: str) -> Condition:
+        """A scene's condition by id."""
+        return next(c for c in self.conditions[scene] if c.id == name)
+
+    def perturbation(self, condition: Condition) -> Perturbation:
+        """The factors of a condition at their severities."""
+        return build_perturbation(self.config, condition, self.extra_dirs)
+
+    def seed(self, key: EpisodeKey) -> EpisodeSeed:
+        """The seed of an episode: the same for every condition and policy."""
+        return EpisodeSeed(
+            domain="evaluate", study=self.config.seed, scene=key.scene, episode=key.episode
+        )
+
+
+def build_factor(config: StudyConfig, name: str, extra_dirs: Sequence[Path]) -> Factor:
+    """A factor with the study's overrides for it."""
+    overrides = config.overrides("perturbation", name)
+    overrides.pop("severity", None)
+    return load_factor(name, overrides, extra_dirs)
+
+
+def build_perturbation(
+    config: StudyConfig, condition: Condition, extra_dirs: Sequence[Path]
+) -> Perturbation:
+    """A condition's factors; ``perturbation.<name>.severity`` scales that factor's dose."""
+    factors = []
+    for name in condition.factors:
+        own = config.overrides("perturbation", name).get("severity")
+        severity = condition.severity if own is None else own
+        factors.append((build_factor(config, name, extra_dirs), severity))
+    return Perturbation(factors, split=condition.split)
+
+
+def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
+    """Load everything a study names, once, and settle what applies where.
+
+    Raises:
+        ConfigError: A name or value is wrong; FactorError: a factor asked for by name does not
+            apply; SpecError: a policy does not fit a scene; PolicyError: one cannot be loaded.
+    """
+    config.validate()
+    scenes, policies = config.names("scene"), config.names("policy")
+    for group, names in (("scene", scenes), ("policy", policies)):
+        if not names:
+            raise ConfigError(f"{group} is empty. Name at least one, see 'robogen list'.")
+    suite, asked = _wanted(config, extra_dirs)
+    config = _with_parameters(config, suite)
+    identities: dict[str, dict[str, Any]] = {}
+    conditions: dict[str, tuple[Condition, ...]] = {}
+    skipped: list[Skipped] = []
+    ranges: dict[str, dict[str, str]] = {}
+    adaptations: dict[str, tuple[str, ...]] = {}
+    repeats: dict[str, int] = {}
+    for name in scenes:
+        scene = load_scene(name, overrides=config.overrides("scene", name), extra=extra_dirs)
+        scene.prepare(_probe_seed(config, name))
+        identities[f"scene {name}"] = scene.identity()
+        conditions[name], missing = _applicable(config, scene, suite, asked, extra_dirs)
+        skipped += missing
+        for condition in conditions[name]:
+            perturbation = build_perturbation(config, condition, extra_dirs)
+            ranges[condition.id] = {**ranges.get(condition.id, {}), **perturbation.ranges}
+        for policy_name in policies:
+            policy = load_study_policy(config, policy_name, name, extra_dirs)
+            fit = fit_policy(policy, scene)
+            adaptations[f"{policy_name} on {name}"] = tuple(a.what for a in fit.adaptations)
+            identities[f"policy {policy_name} on {name}"] = {
+                **policy.identity(),
+                "spec": asdict(policy.spec),
+                "deterministic": policy.spec.deterministic,
+            }
+            own = config.repeats
+            repeats[policy_name] = own if own is not None else int(not policy.spec.deterministic)
+            policy.close()
+        scene.close()
+    return Design(
+        config=config,
+        extra_dirs=tuple(extra_dirs),
+        scenes=tuple(scenes),
+        policies=tuple(policies),
+        conditions=conditions,
+        skipped=tuple(skipped),
+        ranges=ranges,
+        episodes=config.episodes or suite.episodes or EPISODES,
+        repeats=repeats,
+        identities=identities,
+        adaptations=adaptations,
+    )
+
+
+def load_study_policy(
+    config: StudyConfig, name: str, scene: str, extra_dirs: Sequence[Path]
+) -> Policy:
+    """A policy with the study's overrides for it."""
+    return load_policy(
+        name, scene=scene, overrides=config.overrides("policy", name), extra_dirs=extra_dirs
+    )
+
+
+def fit_policy(policy: Policy, scene: TabletopScene) -> Match:
+    """Compare conventions; raises before step 0 when they do not fit."""
+    return match(policy.spec, scene.spec)
+
+
+def _probe_seed(config: StudyConfig, scene: str) -> EpisodeSeed:
+    return EpisodeSeed(domain="evaluate", study=config.seed, scene=scene, episode=0)
+
+
+def _wanted(config: StudyConfig, extra_dirs: Sequence[Path]) -> tuple[Suite, bool]:
+    """The suite to run, and whether its factors were asked for by name."""
+    factors = config.names("perturbation")
+    split = "train" if config.split == "train" else "eval"
+    if not factors:
+        if config.suite is None:
+            return _plain_suite((), config), False
+        suite = load_suite(config.suite, extra_dirs)
+        settled = tuple(_settled(c, config) for c in suite.conditions)
+        return replace(suite, conditions=settled), False
+    if factors == ["all"]:
+        names = tuple(available(extra_dirs))
+        suite = _plain_suite(names, config)
+        whole = Condition(
+            factors=names, severity=config.severity, split=split, everything=True
+        )
+        return replace(suite, conditions=(*suite.conditions, whole)), False
+    for name in factors:
+        build_factor(config, name, extra_dirs)
+    return _plain_suite(tuple(factors), config), True
+
+
+def _with_parameters(config: StudyConfig, suite: Suite) -> StudyConfig:
+    """The study with a suite's factor parameters under the user's own."""
+    own: Mapping[str, Any] = config.items.get("perturbation", {})
+    both = {
+        name: {**suite.parameters.get(name, {}), **own.get(name, {})}
+        for name in {*suite.parameters, *own}
+    }
+    return replace(config, items={**config.items, "perturbation": both})
+
+
+def _settled(condition: Condition, config: StudyConfig) -> Condition:
+    """A suite's condition with the study's severity and split where it has the defaults."""
+    if not condition.factors and not condition.everything:
+        return condition
+    severity = config.severity if condition.severity == 1.0 else condition.severity
+    split = "train" if config.split == "train" else condition.split
+    return replace(condition, severity=severity, split=split)  # type: ignore[arg-type]
+
+
+def _plain_suite(factors: tuple[str, ...], config: StudyConfig) -> Suite:
+    split = "train" if config.split == "train" else "eval"
+    alone = [
+        Condition(factors=(name,), severity=config.severity, split=split)  # type: ignore[arg-type]
+        for name in factors
+    ]
+    return Suite(
+        name="given",
+        factors=factors,
+        conditions=(Condition(), *alone),
+        episodes=None,
+        parameters={},
+    )
+
+
+def _applicable(
+    config: StudyConfig,
+    scene: TabletopScene,
+    suite: Suite,
+    asked: bool,
+    extra_dirs: Sequence[Path],
+) -> tuple[tuple[Condition, ...], list[Skipped]]:
+    """Conditions that act on a scene, nominal first, and the factors left out."""
+    _, facts = scene.prepare(_probe_seed(config, scene.spec.name))
+    names = sorted({name for condition in suite.conditions for name in condition.factors})
+    reasons: dict[str, str] = {}
+    for name in names:
+        factor = build_factor(config, name, extra_dirs)
+        probe = Perturbation([(factor, 1.0)], split=config.split)  # type: ignore[arg-type]
+        reasons |= probe.not_applicable(scene.world, facts)
+    if asked and reasons:
+        name, reason = next(iter(reasons.items()))
+        usable = [n for n in available(extra_dirs) if n not in reasons]
+        raise FactorError(
+            f"Factor '{name}' does not apply to scene '{scene.spec.name}': {reason} Choose among "
+            f"the others ({', '.join(usable)}), or another scene."
+        )
+    kept: list[Condition] = [Condition()]
+    for condition in suite.conditions:
+        if condition.everything:
+            usable = [name for name in condition.factors if name not in reasons]
+            condition = replace(condition, factors=tuple(usable))
+        elif any(name in reasons for name in condition.factors):
+            continue
+        if condition.id not in [item.id for item in kept]:
+            build_perturbation(config, condition, extra_dirs)
+            kept.append(condition)
+    skipped = [
+        Skipped(scene=scene.spec.name, factor=name, reason=reason)
+        for name, reason in sorted(reasons.items())
+    ]
+    return tuple(kept), skipped

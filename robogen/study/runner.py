@@ -1,0 +1,108 @@
+"""What a worker does: build the scenes and the policy of a group, and run its episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from robogen.policies.base import Policy
+from robogen.records.schema import EpisodeKey
+from robogen.rollout.episode import Episode, EpisodeTask, Outcome
+from robogen.rollout.loop import run
+from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.study.design import Design, fit_policy, load_study_policy
+
+
+@dataclass
+class _Group:
+    """A policy and one scene per slot."""
+
+    key: tuple[str, str]
+    policy: Policy
+    scenes: list[TabletopScene]
+
+
+class GroupRunner:
+    """Runs episodes of a design, one (scene, policy) group at a time.
+
+    Args:
+        design: The study.
+        worker: Number of this worker, for telemetry.
+    """
+
+    def __init__(self, design: Design, worker: int = 0) -> None:
+        self._design = design
+        self._worker = worker
+        self._group: _Group | None = None
+
+    def run(
+        self,
+        scene: str,
+        policy: str,
+        *,
+        source: Callable[[], EpisodeKey | None],
+        sink: Callable[[Outcome], None],
+        started: Callable[[EpisodeKey], None] = lambda key: None,
+        pulse: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run what the source hands out until it returns None.
+
+        Args:
+            scene: Scene of every episode the source will hand out.
+            policy: Policy of every episode.
+            source: The next episode, or None.
+            sink: Gets each outcome.
+            started: Told which episode begins.
+            pulse: Called once per round.
+        """
+        group = self._enter(scene, policy)
+        design = self._design
+        fit = fit_policy(group.policy, group.scenes[0])
+
+        def next_episode(slot: int) -> Episode | None:
+            key = source()
+            if key is None:
+                return None
+            started(key)
+            condition = design.condition(scene, key.condition)
+            return Episode(
+                scene=group.scenes[slot],
+                perturbation=design.perturbation(condition),
+                task=EpisodeTask(*key, seed=design.seed(key)),
+                policy=group.policy.spec,
+                action=fit.action,
+                keep_frames=key.episode < design.config.frames and key.repeat == 0,
+                worker=self._worker,
+            )
+
+        run(
+            group.policy,
+            slots=design.config.slots,
+            batch=design.config.batch,
+            source=next_episode,
+            sink=sink,
+            pulse=pulse,
+        )
+
+    def _enter(self, scene: str, policy: str) -> _Group:
+        if self._group is not None and self._group.key == (scene, policy):
+            return self._group
+        self.close()
+        config, extra = self._design.config, self._design.extra_dirs
+        overrides = config.overrides("scene", scene)
+        self._group = _Group(
+            key=(scene, policy),
+            policy=load_study_policy(config, policy, scene, extra),
+            scenes=[
+                load_scene(scene, overrides=overrides, extra=extra) for _ in range(config.slots)
+            ],
+        )
+        return self._group
+
+    def close(self) -> None:
+        """Free the current group's scenes and policy."""
+        if self._group is not None:
+            self._group.policy.close()
+            for scene in self._group.scenes:
+                scene.close()
+            self._group = None
