@@ -1,4 +1,4 @@
-"""Demonstrations by a scene's oracle, with the factors' train values and noise on what is executed."""
+"""Demonstrations by a scene's oracle: train values of factors, noise on what is executed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from robogen.specs import ActionSpec, CameraSpec, RenderProfile, Split
 class CollectionRecipe:
     """What to collect.
 
-    Each demonstration varies at most one factor: episodes go round over nominal and the factors, so a
-    dataset can be cut by factor afterwards.
+    Each demonstration varies at most one factor: episodes go round over nominal and the factors,
+    so a dataset can be cut by factor afterwards.
     """
 
     episodes: int = 200
@@ -137,9 +137,7 @@ def demonstrate(
     """One demonstration, or None when the oracle does not succeed within the horizon."""
     rounds = list(_rounds(factors, recipe))
     perturbation = rounds[index % len(rounds)]
-    seed = EpisodeSeed(
-        domain="collect", study=recipe.seed, scene=scene.spec.name, episode=index
-    )
+    seed = EpisodeSeed(domain="collect", study=recipe.seed, scene=scene.spec.name, episode=index)
     draws, instruction, _ = begin(scene, perturbation, seed)
     if recipe.paraphrases:
         wordings = scene.wordings(recipe.split)

@@ -7,9 +7,9 @@ naming both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,8 @@ class ActionSpec:
 
     ``delta_eef``: (7,) ``[dx, dy, dz, rx, ry, rz, gripper]`` in [-1, 1]; translation is scaled by
     ``scale_position`` [m], axis-angle rotation by ``scale_rotation`` [rad], both in the robot base
-    frame, added to the commanded pose. ``absolute_eef``: (7,) position [m] and axis-angle [rad] in the
-    base frame. ``absolute_joint``: (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by
+    frame, added to the commanded pose. ``absolute_eef``: (7,) position [m] and axis-angle [rad] in
+    the base frame. ``absolute_joint``: (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by
     ``scale_rotation``. The gripper is last: ``close_positive`` means +1 closes and -1 opens.
     """
 
@@ -122,12 +122,6 @@ class Observation(NamedTuple):
     """Simulator facts, only for policies that declare ``privileged``."""
 
 
-class ExpertProvider(Protocol):
-    """Something that can say what the scene's oracle would do now (action (7,), ``delta_eef``)."""
-
-    def __call__(self) -> NDArray[np.float64]: ...
-
-
 @dataclass(frozen=True)
 class Adaptation:
     """One known difference between two specs that the harness bridges, in words."""
@@ -158,7 +152,9 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
             )
     for part in policy.observation.state:
         if part not in scene.state:
-            problems.append(f"state '{part}' is not offered (the scene has {', '.join(scene.state)})")
+            problems.append(
+                f"state '{part}' is not offered (the scene has {', '.join(scene.state)})"
+            )
     action = policy.action
     if action.mode not in scene.action_modes:
         problems.append(
@@ -172,13 +168,16 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
         )
     if not 1 <= action.execute <= action.chunk:
         problems.append(f"executes {action.execute} of {action.chunk} actions per chunk")
-    if sorted(policy.observation.history)[-1:] != [0] or len(set(policy.observation.history)) != len(
-        policy.observation.history
-    ):
-        problems.append(f"history {policy.observation.history} must be distinct offsets ending in 0")
+    if sorted(policy.observation.history)[-1:] != [0] or len(
+        set(policy.observation.history)
+    ) != len(policy.observation.history):
+        problems.append(
+            f"history {policy.observation.history} must be distinct offsets ending in 0"
+        )
     if abs(action.control_hz - scene.control_hz) > 1e-9:
         problems.append(
-            f"control rate {action.control_hz:g} Hz differs from the scene's {scene.control_hz:g} Hz"
+            f"control rate {action.control_hz:g} Hz differs from the scene's "
+            f"{scene.control_hz:g} Hz"
         )
     if action.gripper == "open_positive":
         adaptations.append(Adaptation("gripper sign: the policy opens with +1, read as such"))
@@ -188,10 +187,6 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
             "Choose a checkpoint made for this scene, or change the policy's spec."
         )
     return Match(action=action, adaptations=tuple(adaptations))
-
-
-ImageFilter = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
-"""Sensing perturbation of a frame (H, W, 3); the generator is keyed by (episode, step, camera)."""
 
 
 @dataclass(kw_only=True)

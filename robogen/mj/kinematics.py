@@ -58,7 +58,7 @@ class ArmKinematics:
         return Pose(transform.translation().copy(), transform.rotation().as_matrix().copy())
 
     def solve(self, joints: NDArray[np.float64], target: Pose) -> NDArray[np.float64]:
-        """Joint positions (n,) [rad] that bring the tool to ``target``, starting from ``joints``."""
+        """Joint positions (n,) [rad] that bring the tool to ``target``, from ``joints`` on."""
         self._load(joints)
         rotation = mink.SO3.from_matrix(target.rotation)
         self._frame.set_target(

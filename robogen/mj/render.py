@@ -1,8 +1,8 @@
-"""Offscreen frames with the classic renderer: one OpenGL context a process, one ``MjrContext`` a model.
+"""Offscreen frames: one OpenGL context a process, one ``MjrContext`` a model.
 
 Making an OpenGL context costs about 0.3 s and an ``MjrContext`` on a live one about 10 ms, so the
-first is kept for the life of the process. An ``MjrContext`` holds one model's textures and meshes on
-the device; drawing a second model through it would show the first's (seen on MuJoCo 3.17).
+first is kept for the life of the process. An ``MjrContext`` holds one model's textures and meshes
+on the device; drawing a second model through it would show the first's (seen on MuJoCo 3.17).
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class FrameRenderer:
     """Draws one compiled model under one profile.
 
     Args:
-        model: The model; its fields are read at every frame, its textures once (see :meth:`upload`).
-        profile: Name in :data:`PROFILES`.
+        model: The model; its fields are read at every frame, its textures once (see
+        :meth:`upload`). profile: Name in :data:`PROFILES`.
     """
 
     def __init__(self, model: mujoco.MjModel, profile: str) -> None:

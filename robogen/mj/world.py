@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ from robogen.mj.edit import ModelEdit
 from robogen.mj.render import FrameRenderer
 from robogen.mj.roles import Roles
 
-
 RAMP_PIECES = 10
 """Pieces a control step's ramp of actuator targets is cut into."""
+_CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+"""Of the unit box (8, 3)."""
 
 
 class Contact(NamedTuple):
@@ -52,11 +54,17 @@ class World:
         self.model: mujoco.MjModel = spec.compile()
         self.data = mujoco.MjData(self.model)
         self.roles = roles
+        self.body_names = [self.model.body(i).name for i in range(self.model.nbody)]
+        """Names of all bodies; the world itself first."""
         for name, pixels in paint.items():
             self._paint_nominal(name, pixels)
         self._renderers: dict[str, FrameRenderer] = {}
         self.edit = ModelEdit(model=self.model, data=self.data, roles=roles, upload=self._upload)
         self._state_size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+        self._body_ids = {name: number for number, name in enumerate(self.body_names)}
+        self._site_ids = {self.model.site(i).name: i for i in range(self.model.nsite)}
+        self._geom_bodies = [self.body_names[body] for body in self.model.geom_bodyid]
+        self._subtree_geoms: dict[str, NDArray[np.intp]] = {}
 
     def _paint_nominal(self, name: str, pixels: NDArray[np.uint8]) -> None:
         texture = self.model.texture(name).id
@@ -96,8 +104,8 @@ class World:
     def ramp(self, count: int, actuators: NDArray[np.intp], targets: NDArray[np.float64]) -> None:
         """Advance physics by ``count`` timesteps while controls move linearly to ``targets``.
 
-        A stepped position target jerks the arm and shakes what it holds; the ramp is what a robot's own
-        interpolator does. Controls change :data:`RAMP_PIECES` times.
+        A stepped position target jerks the arm and shakes what it holds; the ramp is what a
+        robot's own interpolator does. Controls change :data:`RAMP_PIECES` times.
         """
         start = self.data.ctrl[actuators].copy()
         pieces = min(RAMP_PIECES, count)
@@ -170,6 +178,20 @@ class World:
         """Position of a scalar joint [rad or m]."""
         return float(self.data.qpos[self.model.joint(joint).qposadr[0]])
 
+    def joint_positions(self, addresses: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Positions of scalar joints at these addresses, as a copy [rad or m]."""
+        return np.array(self.data.qpos[addresses])
+
+    def set_joint_positions(
+        self, addresses: NDArray[np.intp], positions: NDArray[np.float64] | float
+    ) -> None:
+        """Put scalar joints where they should be [rad or m]."""
+        self.data.qpos[addresses] = positions
+
+    def set_controls(self, actuators: NDArray[np.intp], targets: NDArray[np.float64]) -> None:
+        """Set actuator controls at once; :meth:`ramp` moves them smoothly."""
+        self.data.ctrl[actuators] = targets
+
     def set_free_body(
         self, body: str, position: NDArray[np.float64], quat_wxyz: NDArray[np.float64]
     ) -> None:
@@ -188,10 +210,15 @@ class World:
 
     # -- geometry --------------------------------------------------------------------------------
 
+    @property
+    def camera_names(self) -> list[str]:
+        """Names of all cameras."""
+        return [self.model.camera(i).name for i in range(self.model.ncam)]
+
     def body_pose(self, body: str) -> Pose:
         """World pose of a body."""
-        found = self.data.body(body)
-        return Pose(found.xpos.copy(), found.xmat.reshape(3, 3).copy())
+        found = _number(self._body_ids, "body", body)
+        return Pose(self.data.xpos[found].copy(), self.data.xmat[found].reshape(3, 3).copy())
 
     def body_velocity(self, body: str) -> NDArray[np.float64]:
         """Linear velocity (3,) [m/s] of a body's centre of mass, world frame."""
@@ -200,7 +227,7 @@ class World:
             self.model,
             self.data,
             mujoco.mjtObj.mjOBJ_BODY,
-            self.model.body(body).id,
+            self._body_ids[body],
             velocity,
             0,
         )
@@ -208,44 +235,65 @@ class World:
 
     def site_pose(self, site: str) -> Pose:
         """World pose of a site."""
-        found = self.data.site(site)
-        return Pose(found.xpos.copy(), found.xmat.reshape(3, 3).copy())
+        found = _number(self._site_ids, "site", site)
+        position, rotation = self.data.site_xpos[found], self.data.site_xmat[found]
+        return Pose(position.copy(), rotation.reshape(3, 3).copy())
+
+    def site_size(self, site: str) -> NDArray[np.float64]:
+        """Size (3,) [m] of a site; half lengths of a box."""
+        return np.array(self.model.site_size[_number(self._site_ids, "site", site)])
+
+    def site_offset(self, site: str) -> NDArray[np.float64]:
+        """Position (3,) [m] of a site in its body's frame."""
+        return np.array(self.model.site_pos[_number(self._site_ids, "site", site)])
 
     def extent(self, body: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Axis-aligned bounds (3,), (3,) [m] of a body's subtree in the body's own frame."""
-        root = self.model.body(body).id
         pose = self.body_pose(body)
-        low, high = np.full(3, np.inf), np.full(3, -np.inf)
-        for geom in range(self.model.ngeom):
-            if not self._under(int(self.model.geom_bodyid[geom]), root):
-                continue
-            centre = self.data.geom_xpos[geom]
-            rotation = self.data.geom_xmat[geom].reshape(3, 3)
-            aabb = self.model.geom_aabb[geom]
-            signs = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), -1).reshape(-1, 3)
-            corners = (aabb[:3] + signs * aabb[3:]) @ rotation.T + centre
-            local = (corners - pose.position) @ pose.rotation
-            low, high = np.minimum(low, local.min(0)), np.maximum(high, local.max(0))
-        return low, high
+        geoms = self._geoms_under(body)
+        rotations = self.data.geom_xmat[geoms].reshape(-1, 3, 3)
+        boxes = self.model.geom_aabb[geoms]
+        corners = boxes[:, None, :3] + _CORNERS * boxes[:, None, 3:]  # (geoms, 8, 3)
+        world = corners @ rotations.transpose(0, 2, 1) + self.data.geom_xpos[geoms][:, None]
+        local = ((world - pose.position) @ pose.rotation).reshape(-1, 3)
+        return local.min(axis=0), local.max(axis=0)
 
-    def _under(self, body: int, root: int) -> bool:
-        while body > 0:
-            if body == root:
-                return True
-            body = int(self.model.body_parentid[body])
-        return root == 0
+    def _geoms_under(self, body: str) -> NDArray[np.intp]:
+        """Geoms of a body and of all bodies attached below it."""
+        if body not in self._subtree_geoms:
+            inside = {_number(self._body_ids, "body", body)}
+            for number in range(self.model.nbody):  # parents come before their children
+                if int(self.model.body_parentid[number]) in inside:
+                    inside.add(number)
+            self._subtree_geoms[body] = np.flatnonzero(
+                np.isin(self.model.geom_bodyid, sorted(inside))
+            ).astype(np.intp)
+        return self._subtree_geoms[body]
 
     # -- contacts --------------------------------------------------------------------------------
+
+    def touches(self) -> list[tuple[str, str]]:
+        """The two bodies of every active contact, by name."""
+        names = self._geom_bodies
+        pairs = self.data.contact.geom[: self.data.ncon].tolist()
+        return [(names[one], names[other]) for one, other in pairs]
 
     def contacts(self) -> list[Contact]:
         """Every active contact with its normal force, bodies by name."""
         found = []
         force = np.empty(6)
-        for index in range(self.data.ncon):
-            contact = self.data.contact[index]
+        for index, (one, other) in enumerate(self.touches()):
             mujoco.mj_contactForce(self.model, self.data, index, force)
-            names = [
-                self.model.body(int(self.model.geom_bodyid[geom])).name for geom in contact.geom
-            ]
-            found.append(Contact(names[0], names[1], float(force[0])))
+            found.append(Contact(one, other, float(force[0])))
         return found
+
+
+def _number(table: Mapping[str, int], what: str, name: str) -> int:
+    """Id of a name.
+
+    Raises:
+        KeyError: There is none; the message lists what there is.
+    """
+    if name not in table:
+        raise KeyError(f"no {what} '{name}'; there are {', '.join(filter(None, table))}")
+    return table[name]

@@ -16,8 +16,8 @@ class Policy(ABC):
     """Maps observations of several episodes to chunks of actions, one row per episode.
 
     The harness owns chunk queues and observation history; a policy only answers queries. A row's
-    answer must depend on that row's observation alone (and, for policies that are not deterministic,
-    on its seed), never on which other rows share the call.
+    answer must depend on that row's observation alone (and, for policies that are not
+    deterministic, on its seed), never on which other rows share the call.
 
     Attributes:
         spec: The policy's declared conventions.
@@ -39,7 +39,7 @@ class Policy(ABC):
 
     @abstractmethod
     def act(self, rows: Sequence[int], observations: Sequence[Observation]) -> NDArray[np.float64]:
-        """Chunks of actions (len(rows), chunk, dim) under the spec's action convention."""
+        """Chunks of actions (len(rows), chunk, dim) in the convention of the spec."""
 
     def identity(self) -> dict[str, str]:
         """What tells this policy from another of the same name, e.g. the checkpoint's hash."""

@@ -96,17 +96,17 @@ class Output(NamedTuple):
 class Dense(nn.Linear):
     """A linear layer that, in evaluation mode, computes every row alone.
 
-    A matrix product may sum a row in an order that depends on where in the batch, and in memory, the
-    row lies (seen with batches of two and three); a product with one vector at a fresh address
-    cannot. It costs a tenth of a millisecond, and an episode no longer feels its batch-mates.
+    A matrix product may sum a row in an order that depends on where the row lies in the batch and
+    in memory (seen with batches of two and three); a product with one vector at a fresh address
+    cannot. It costs about 0.1 ms a row, and an episode no longer feels its batch-mates.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in) to (B, out)."""
         if self.training:
             return super().forward(input)
-        rows = [super(Dense, self).forward(row.clone()) for row in input.split(1)]
-        return torch.cat(rows)
+        rows = [super(Dense, self).forward(row.clone()) for row in torch.unbind(input)]
+        return torch.stack(rows)
 
 
 class CameraEncoder(nn.Module):

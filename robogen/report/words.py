@@ -63,12 +63,12 @@ def points(value: float) -> str:
 
 def percent_interval(interval: Interval) -> str:
     """An interval of a rate."""
-    return f"[{round(100 * interval.low)}, {round(100 * interval.high)}]"
+    return f"[{round(100 * interval.low)},{NBSP}{round(100 * interval.high)}]"
 
 
 def points_interval(interval: Interval) -> str:
     """An interval of a change."""
-    return f"[{points(interval.low)}, {points(interval.high)}]"
+    return f"[{points(interval.low)},{NBSP}{points(interval.high)}]"
 
 
 def rate_text(estimate: Estimate | None) -> str:

@@ -56,8 +56,9 @@ def begin(
 ) -> tuple[dict[str, Draw], str, Observation | None]:
     """Bring a scene to the start of an episode with its factors applied.
 
-    Phases in order: placement and task are drawn, factors draw; the nominal start is built and looked
-    at; then specification, model and initial state are edited and the episode's start is built.
+    Phases in order: placement and task are drawn, factors draw; the nominal start is built and
+    looked at; then specification, model and initial state are edited and the episode's start is
+    built.
 
     Args:
         scene: The scene; left ready to step.
@@ -168,7 +169,9 @@ class Episode:
                 images[name] = self._perturbation.filter_image(images[name], self._draws, rng)
         state = self._scene.proprioception(self._spec.state)
         self._seconds["render"] += time.perf_counter() - clock
-        return Observation(images=images, state=state, instruction=self._instruction, step=self._step)
+        return Observation(
+            images=images, state=state, instruction=self._instruction, step=self._step
+        )
 
     def observe(self) -> Observation:
         """The observation of this query, with history, and privileged facts where declared."""

@@ -1,7 +1,8 @@
 """The episode loop: ask the policy, execute, repeat.
 
-All slots of a worker ask in the same call, padded to the study's fixed batch size; then each executes
-its chunk up to the next query. A slot whose episode ended takes the next one before the next call.
+All slots of a worker ask in the same call, padded to the study's fixed batch size; then each
+executes its chunk up to the next query. A slot whose episode ended takes the next one before the
+next call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from robogen.specs import Observation
 class Source(Protocol):
     """Hands out the next episode for a free slot, or None when there is none right now."""
 
-    def __call__(self, slot: int) -> Episode | None: ...
+    def __call__(self, slot: int) -> Episode | None:
+        """The next episode for this slot."""
 
 
 def run(
@@ -123,7 +125,7 @@ def _ask(
 def padded(
     policy: Policy, rows: Sequence[int], observations: Sequence[Observation], batch: int
 ) -> NDArray[np.float64]:
-    """Answers (len(rows), chunk, dim) from a call of exactly ``batch`` rows where the policy pads."""
+    """Answers (len(rows), chunk, dim); a policy that pads is called with ``batch`` rows."""
     if not policy.pad:
         return np.asarray(policy.act(rows, observations), dtype=np.float64)
     missing = batch - len(observations)
@@ -132,9 +134,7 @@ def padded(
     return np.asarray(policy.act(numbers, filled), dtype=np.float64)[: len(observations)]
 
 
-def _end(
-    episode: Episode, error: Exception, sink: Callable[[Outcome], None], *, kind: str
-) -> None:
+def _end(episode: Episode, error: Exception, sink: Callable[[Outcome], None], *, kind: str) -> None:
     """Finish an episode unscored; a bug's traceback goes to telemetry."""
     episode.fail(kind, str(error) if isinstance(error, RobogenError) else repr(error))
     sink(episode.finish(traceback="".join(traceback.format_exception(error))))

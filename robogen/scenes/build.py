@@ -58,7 +58,9 @@ def _only_root(spec: mujoco.MjSpec, file: Path) -> mujoco.MjsBody:
     return roots[0]
 
 
-def _matching(names: list[str], patterns: tuple[str, ...], what: str, file: Path) -> tuple[str, ...]:
+def _matching(
+    names: list[str], patterns: tuple[str, ...], what: str, file: Path
+) -> tuple[str, ...]:
     found: list[str] = []
     for pattern_ in patterns:
         matches = fnmatch.filter(names, pattern_)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from robogen.mj.kinematics import ArmKinematics
+from robogen.mj.rotations import matrix_of, orthonormal, vector_of
 from robogen.mj.world import Pose, World
 from robogen.scenes.schema import RobotConfig
 from robogen.specs import ActionMode, ActionSpec
@@ -18,8 +18,8 @@ LEASH = 0.12
 class Controller:
     """Tracks commands of one robot with joint position targets.
 
-    Deltas are added to the *commanded* pose, not to the measured one, so that tracking error does not
-    accumulate; the leash stops the command from running away when the arm is blocked.
+    Deltas are added to the *commanded* pose, not to the measured one, so that tracking error does
+    not accumulate; the leash stops the command from running away when the arm is blocked.
 
     Args:
         robot: Names in the robot's model.
@@ -69,7 +69,7 @@ class Controller:
         if spec.mode == "absolute_joint":
             return np.append(self._command, opened)
         if spec.mode == "absolute_eef":
-            vector = Rotation.from_matrix(self.target.rotation).as_rotvec()
+            vector = vector_of(self.target.rotation)
             return np.concatenate([self.target.position, vector, [opened]])
         return np.append(np.zeros(spec.dim - 1), opened)
 
@@ -95,18 +95,17 @@ class Controller:
         if spec.mode == "delta_eef":
             delta = np.clip(action[:6], -1.0, 1.0)
             position = self.target.position + spec.scale_position * delta[:3]
-            turn = Rotation.from_rotvec(spec.scale_rotation * delta[3:]).as_matrix()
+            turn = matrix_of(spec.scale_rotation * delta[3:])
             rotation = turn @ self.target.rotation
         else:
             position = np.array(action[:3])
-            rotation = Rotation.from_rotvec(action[3:6]).as_matrix()
+            rotation = matrix_of(action[3:6])
         measured = self._world.site_pose(self._tcp).position
         offset = position - measured
         distance = float(np.linalg.norm(offset))
         if distance > LEASH:
             position = measured + offset * (LEASH / distance)
-        rotation = Rotation.from_matrix(rotation).as_matrix()  # re-orthonormalise
-        self.target = Pose(position, rotation)
+        self.target = Pose(position, orthonormal(rotation))
         self._command = self._kinematics.solve(self._command, self.target)
 
     def _write(self, gripper: float) -> None:

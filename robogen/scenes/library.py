@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def scene_dirs(extra: Iterable[Path] = ()) -> list[Path]:
-    """Folders searched for scene files: the user's ``<dir>/scenes`` (or ``<dir>``), then shipped."""
+    """Folders searched for scene files: each ``<dir>/scenes`` (or ``<dir>``), then shipped."""
     found = []
     for folder in extra:
         found.append(folder / "scenes" if (folder / "scenes").is_dir() else folder)

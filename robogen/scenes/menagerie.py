@@ -1,8 +1,8 @@
 """The real robot's looks: a local MuJoCo Menagerie's visual meshes on the project's own robot.
 
-Only what cameras see changes. Kinematics, masses and collisions stay the project's, so physics is the
-same with either source. Meshes are decimated once (the Panda's 135 thousand faces cost ten times the
-frame) and cached.
+Only what cameras see changes. Kinematics, masses and collisions stay the project's, so physics is
+the same with either source. Meshes are decimated once (the Panda's 135 thousand faces cost ten
+times the frame) and cached.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def menagerie_model(robot: str) -> Path:
     """
     if robot not in FOLDERS:
         raise SceneError(
-            f"robot.source=menagerie knows no looks for '{robot}' (available: {', '.join(FOLDERS)})."
+            f"robot.source=menagerie knows no looks for '{robot}' "
+            f"(available: {', '.join(FOLDERS)})."
         )
     for root in _candidates():
         if (root / FOLDERS[robot]).is_file():
@@ -88,7 +89,9 @@ def dress(arm: mujoco.MjSpec, robot: str) -> None:
             name = f"menagerie_{geom.meshname}"
             if not any(mesh.name == name for mesh in arm.meshes):
                 small = _decimated(folder / meshes[geom.meshname].file)
-                arm.add_mesh(name=name, file=str(small), inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL)
+                arm.add_mesh(
+                    name=name, file=str(small), inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+                )
             own.add_geom(
                 type=mujoco.mjtGeom.mjGEOM_MESH,
                 meshname=name,
@@ -104,7 +107,9 @@ def dress(arm: mujoco.MjSpec, robot: str) -> None:
 
 def _decimated(mesh: Path) -> Path:
     """A cached STL of a mesh with :data:`KEEP` of its faces."""
-    key = hashlib.blake2b(mesh.read_bytes() + f"{KEEP}:{_FEWEST}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(
+        mesh.read_bytes() + f"{KEEP}:{_FEWEST}".encode(), digest_size=8
+    ).hexdigest()
     target = cache_dir() / f"{mesh.stem}_{key}.stl"
     if target.is_file():
         return target

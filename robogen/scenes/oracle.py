@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.transform import Rotation
 
 from robogen.errors import SceneError
+from robogen.mj.rotations import matrix_of, vector_of
 from robogen.mj.world import Pose, World
 from robogen.scenes.task import TaskState
 from robogen.specs import ActionSpec
@@ -80,9 +80,7 @@ class Skill(ABC):
         """Go down to a grasp only when well above it; back up when beside it or blocked."""
         self._waited += 1
         beside = float(np.linalg.norm((now.tool.position - grip)[:2]))
-        if self._waited > _PATIENCE or (
-            beside > _BESIDE and now.tool.position[2] < grip[2] + 0.05
-        ):
+        if self._waited > _PATIENCE or (beside > _BESIDE and now.tool.position[2] < grip[2] + 0.05):
             self._next(0)
             return towards(now, above, rotation, OPEN)
         return towards(now, grip, rotation, OPEN)
@@ -90,7 +88,7 @@ class Skill(ABC):
 
 def yawed(yaw: float) -> NDArray[np.float64]:
     """Tool rotation pointing down, turned by ``yaw`` [rad] about the vertical."""
-    return np.asarray(Rotation.from_euler("z", yaw).as_matrix() @ DOWN)
+    return np.asarray(matrix_of([0.0, 0.0, yaw]) @ DOWN)
 
 
 def towards(
@@ -105,14 +103,14 @@ def towards(
     distance = float(np.linalg.norm(offset))
     if distance > speed:
         offset *= speed / distance
-    turn = Rotation.from_matrix(rotation @ now.command.rotation.T).as_rotvec() * _GAIN
+    turn = vector_of(rotation @ now.command.rotation.T) * _GAIN
     angle = float(np.linalg.norm(turn))
     if angle > _TURN:
         turn *= _TURN / angle
     action = np.concatenate(
         [offset / now.spec.scale_position, turn / now.spec.scale_rotation, [gripper]]
     )
-    return np.clip(action, -1.0, 1.0)
+    return np.asarray(np.clip(action, -1.0, 1.0))
 
 
 def reached(now: Situation, position: NDArray[np.float64], tolerance: float = _NEAR) -> bool:
@@ -150,11 +148,14 @@ class Grasp(Skill):
         self._depth = depth
 
     def act(self, now: Situation) -> NDArray[np.float64] | None:
+        """Hover, descend, close, lift."""
         pose = now.world.body_pose(now.state.root(self._object))
         low, high = now.world.extent(now.state.root(self._object))
         yaw = 0.0
         if self._symmetry > 0:
-            yaw = nearest_yaw(float(np.arctan2(pose.rotation[1, 0], pose.rotation[0, 0])), 0.0, self._symmetry)
+            yaw = nearest_yaw(
+                float(np.arctan2(pose.rotation[1, 0], pose.rotation[0, 0])), 0.0, self._symmetry
+            )
         rotation = yawed(yaw)
         grip = pose.position.copy()
         grip[2] += high[2] - self._depth * (high[2] - low[2])
@@ -205,6 +206,7 @@ class PlaceIn(Skill):
         self._clearance = clearance
 
     def act(self, now: Situation) -> NDArray[np.float64] | None:
+        """Carry, lower, open, rise."""
         held = now.world.body_pose(now.state.root(self._object)).position
         offset = held - now.tool.position
         low, _ = now.world.extent(now.state.root(self._object))
@@ -252,6 +254,7 @@ class Pull(Skill):
         self._distance = distance
 
     def act(self, now: Situation) -> NDArray[np.float64] | None:
+        """Hover, descend, close, pull, open, rise."""
         pose = now.world.site_pose(self._site)
         axis = -pose.rotation[:, 0]
         along = float(np.arctan2(pose.rotation[1, 1], pose.rotation[0, 1]))
@@ -263,7 +266,7 @@ class Pull(Skill):
         above = pose.position + np.array([0.0, 0.0, 0.07])
         if self._phase == 0:
             planar = np.linalg.norm(now.tool.position[:2] - above[:2])
-            angle = np.linalg.norm(Rotation.from_matrix(rotation @ now.tool.rotation.T).as_rotvec())
+            angle = np.linalg.norm(vector_of(rotation @ now.tool.rotation.T))
             if planar < _NEAR and angle < 0.08 and now.tool.position[2] < above[2] + 0.02:
                 self._next()
             else:
@@ -307,8 +310,8 @@ class PushTo(Skill):
         object: What to push.
         goal: Where to.
         reach: Distance from the object's centre at which the fingers touch it [m].
-        gripper: Gripper command while pushing; half open, so that a round object nests between the fingers.
-        height: Height of the tool point over the table while pushing [m].
+        gripper: Gripper command while pushing; half open, so that a round object nests between the
+        fingers. height: Height of the tool point over the table while pushing [m].
         tolerance: Distance from the goal at which pushing ends [m].
     """
 
@@ -331,6 +334,7 @@ class PushTo(Skill):
         self._tolerance = tolerance
 
     def act(self, now: Situation) -> NDArray[np.float64] | None:
+        """Get behind, go down, push, rise."""
         thing = now.state.position(self._object)
         goal = now.state.position(self._goal)
         gap = (goal - thing)[:2]

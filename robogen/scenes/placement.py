@@ -37,12 +37,10 @@ class Place(NamedTuple):
 def _into(region: Region, uniforms: tuple[float, float, float]) -> NDArray[np.float64]:
     low = np.array([region.x[0], region.y[0], region.yaw[0]])
     high = np.array([region.x[1], region.y[1], region.yaw[1]])
-    return low + np.asarray(uniforms) * (high - low)
+    return np.asarray(low + np.asarray(uniforms) * (high - low))
 
 
-def _on_board(
-    point: NDArray[np.float64], region: Region, pool: Split
-) -> NDArray[np.float64]:
+def _on_board(point: NDArray[np.float64], region: Region, pool: Split) -> NDArray[np.float64]:
     """Shift a point by one square where it stands on the other pool's colour."""
     low = np.array([region.x[0], region.y[0]])
     high = np.array([region.x[1], region.y[1]])
@@ -106,18 +104,19 @@ def draw_uniforms(
     """
     names = list(config.objects)
     for _ in range(ATTEMPTS):
-        uniforms = {name: tuple(rng.uniform(size=3).tolist()) for name in names}
+        uniforms: dict[str, tuple[float, float, float]] = {}
+        for name in names:
+            x, y, yaw = rng.uniform(size=3).tolist()
+            uniforms[name] = (x, y, yaw)
         if all(_apart(config, uniforms, a, b) for a, b in itertools.combinations(names, 2)):
-            return uniforms  # type: ignore[return-value]
+            return uniforms
     raise SceneError(
         f"Scene '{config.name}': no placement of {', '.join(names)} without overlap in {ATTEMPTS} "
         "draws. Enlarge the regions, shrink the footprints, or lower largest_size."
     )
 
 
-def _apart(
-    config: SceneConfig, uniforms: Mapping[str, tuple[float, ...]], a: str, b: str
-) -> bool:
+def _apart(config: SceneConfig, uniforms: Mapping[str, tuple[float, ...]], a: str, b: str) -> bool:
     one, two = config.objects[a], config.objects[b]
     needed = GAP + sum(
         item.footprint * (config.largest_size if item.role == "manipulated" else 1.0)

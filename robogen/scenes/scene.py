@@ -44,8 +44,8 @@ class StepResult(NamedTuple):
 class TabletopScene:
     """A scene built from a scene file.
 
-    One nominal world lives as long as the scene; an episode whose factors need recompilation runs in
-    a world of its own, which is closed when the scene goes back to nominal.
+    One nominal world lives as long as the scene; an episode whose factors need recompilation runs
+    in a world of its own, which is closed when the scene goes back to nominal.
 
     Args:
         config: Validated scene file.
@@ -55,7 +55,9 @@ class TabletopScene:
     def __init__(self, config: SceneConfig, file: Path) -> None:
         self.config = config
         self._assembly = assemble(config, file)
-        self._nominal = World(self._assembly.spec.copy(), self._assembly.roles, self._assembly.paint)
+        self._nominal = World(
+            self._assembly.spec.copy(), self._assembly.roles, self._assembly.paint
+        )
         self.world = self._nominal
         robot = self._assembly.robot
         self._controller = Controller(
@@ -65,17 +67,20 @@ class TabletopScene:
         self._tcp = ROBOT + robot.tcp
         self._joints = [ROBOT + name for name in robot.joints]
         self._fingers = [ROBOT + name for name in robot.gripper.joints]
-        names = [self.world.model.camera(i).name for i in range(self.world.model.ncam)]
+        names = self.world.camera_names
         self._cameras = {
-            name: full
-            for name in config.cameras
-            if (full := camera_name(name, names)) is not None
+            name: full for name in config.cameras if (full := camera_name(name, names)) is not None
         }
         self._nstep = max(1, round(1.0 / (config.control_hz * self.world.timestep)))
         self.spec = SceneSpec(
             name=config.name,
             cameras=tuple(n for n, c in config.cameras.items() if c.kind != "human"),
-            state={"eef_pos": 3, "eef_rot6d": 6, "gripper_opening": 1, "joint_pos": len(robot.joints)},
+            state={
+                "eef_pos": 3,
+                "eef_rot6d": 6,
+                "gripper_opening": 1,
+                "joint_pos": len(robot.joints),
+            },
             action_modes=self._controller.modes,
             control_hz=config.control_hz,
             horizon=config.horizon,
@@ -104,7 +109,8 @@ class TabletopScene:
             instruction=self._worded(config.task.instruction, self._choice),
             paraphrases={
                 split: tuple(
-                    self._worded(text, self._choice) for text in config.task.paraphrases.get(split, ())
+                    self._worded(text, self._choice)
+                    for text in config.task.paraphrases.get(split, ())
                 )
                 for split in splits
             },
@@ -154,9 +160,9 @@ class TabletopScene:
         """Write the initial state into the current world and let things come to rest."""
         world, config = self.world, self.config
         world.reset()
-        world.data.qpos[world.qpos_addresses(self._joints)] = initial.robot_qpos
+        world.set_joint_positions(world.qpos_addresses(self._joints), initial.robot_qpos)
         gripper = self._assembly.robot.gripper
-        world.data.qpos[world.qpos_addresses(self._fingers)] = gripper.open
+        world.set_joint_positions(world.qpos_addresses(self._fingers), gripper.open)
         where = places(config, initial)
         for name, spot in where.items():
             base = self._base_offset(name)
@@ -169,7 +175,7 @@ class TabletopScene:
                 world.set_static_body(root, position, quat_wxyz)
         world.forward()
         self._controller.reset(initial.robot_qpos)
-        world.data.ctrl[self._controller.actuators] = self._controller.targets
+        world.set_controls(self._controller.actuators, self._controller.targets)
         world.step(round(config.settle_s / world.timestep))
         world.forward()
         self.placement = {name: [round(v, 6) for v in spot] for name, spot in where.items()}
@@ -201,7 +207,7 @@ class TabletopScene:
         """Height of an object's underside below its root [m], negative downwards."""
         site = f"{name}/base"
         try:
-            return float(self.world.model.site(site).pos[2])
+            return float(self.world.site_offset(site)[2])
         except KeyError:
             low, _ = self.world.extent(self._assembly.roots[name])
             return float(low[2])
@@ -218,9 +224,7 @@ class TabletopScene:
         """One upright RGB frame (height, width, 3) uint8."""
         if camera not in self._cameras:
             raise ConfigError(unknown("camera", camera, self._cameras))
-        return self.world.render(
-            self._cameras[camera], width=width, height=height, profile=profile
-        )
+        return self.world.render(self._cameras[camera], width=width, height=height, profile=profile)
 
     def images(self, cameras: Iterable[CameraSpec], profile: str) -> dict[str, NDArray[np.uint8]]:
         """Frames by camera name."""
@@ -243,13 +247,13 @@ class TabletopScene:
             elif part == "gripper_opening":
                 found.append(np.array([self._opening()]))
             elif part == "joint_pos":
-                found.append(self.world.data.qpos[self.world.qpos_addresses(self._joints)])
+                found.append(self.world.joint_positions(self.world.qpos_addresses(self._joints)))
             else:
                 raise ConfigError(unknown("state part", part, self.spec.state))
         return np.concatenate(found).astype(np.float32) if found else np.zeros(0, np.float32)
 
     def _opening(self) -> float:
-        return float(self.world.data.qpos[self.world.qpos_addresses(self._fingers)].sum())
+        return float(self.world.joint_positions(self.world.qpos_addresses(self._fingers)).sum())
 
     def points(self) -> NDArray[np.float32]:
         """Positions (K, 3) [m] of the task's points relative to the tool, base frame."""

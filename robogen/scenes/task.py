@@ -19,8 +19,8 @@ Expression = Sequence[Mapping[str, Mapping[str, Any]]]
 class TaskState:
     """What predicates look at: a world, the names in it, and where things were at the start.
 
-    Names are object names, ``gripper``, ``object/site`` or ``object/body`` paths; ``target`` is what
-    this episode's instruction asks for.
+    Names are object names, ``gripper``, ``object/site`` or ``object/body`` paths; ``target`` is
+    what this episode's instruction asks for.
 
     Args:
         world: The episode's world, just reset.
@@ -52,8 +52,7 @@ class TaskState:
         owners = dict.fromkeys(self._fingers, "gripper")
         for name in self._roots:
             prefix = f"{name}/"
-            for body in range(self.world.model.nbody):
-                full = self.world.model.body(body).name
+            for full in self.world.body_names:
                 if full.startswith(prefix):
                     owners[full] = name
         return owners
@@ -87,11 +86,10 @@ class TaskState:
     def touching(self, one: str, other: str) -> bool:
         """Whether two objects (or the gripper) are in contact."""
         wanted = {self.resolve(one), self.resolve(other)}
-        for contact in self.world.contacts():
-            pair = {self._bodies.get(contact.body1, ""), self._bodies.get(contact.body2, "")}
-            if pair == wanted:
-                return True
-        return False
+        return any(
+            {self._bodies.get(body, ""), self._bodies.get(opposite, "")} == wanted
+            for body, opposite in self.world.touches()
+        )
 
     # -- predicates: keyword arguments are what a scene file may write ----------------------------
 
@@ -104,7 +102,7 @@ class TaskState:
         """The object's root lies within the container's box site."""
         full = f"{self.resolve(container)}/{site}"
         pose = self.world.site_pose(full)
-        half = self.world.model.site(full).size
+        half = self.world.site_size(full)
         local = (self.position(object) - pose.position) @ pose.rotation
         margin = np.array([0.0, 0.0, 0.04])  # tall objects have their root above a low rim
         return bool((np.abs(local) <= half + margin).all())
@@ -162,16 +160,16 @@ class TaskState:
                     takes = ", ".join(inspect.signature(method).parameters) if method else ""
                     raise SceneError(
                         f"Predicate '{name}' with {dict(arguments)} cannot be evaluated: {error}. "
-                        f"It takes: {takes}; names are {', '.join(self._roots)}, gripper, target or "
-                        "object/site."
+                        f"It takes: {takes}; names are {', '.join(self._roots)}, gripper, target "
+                        "or object/site."
                     ) from error
 
 
 class Referee:
     """Keeps success and progress of one episode.
 
-    Progress is the share of stages passed, counting up to the latest one ever satisfied, so it never
-    falls; success is 1.
+    Progress is the share of stages passed, counting up to the latest one ever satisfied, so it
+    never falls; success is 1.
 
     Args:
         state: Where predicates are evaluated.

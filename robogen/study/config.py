@@ -100,7 +100,9 @@ class StudyConfig:
         for name, least in limits.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}."
+                )
         if not self.deadline_s > 0:
             raise ConfigError(f"deadline_s must be above 0, got {self.deadline_s!r}.")
         if self.split not in ("train", "eval"):

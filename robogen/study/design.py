@@ -18,7 +18,7 @@ from robogen.policies.library import load_policy
 from robogen.records.schema import SCHEMA_VERSION, EpisodeKey
 from robogen.scenes.scene import TabletopScene, load_scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import Match, match
+from robogen.specs import Match, Split, match
 from robogen.study.config import StudyConfig
 
 EPISODES = 40
@@ -74,7 +74,7 @@ class Design:
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
     def keys(self) -> Iterator[EpisodeKey]:
-        """Every episode of the study, interleaved over conditions so that partial results compare."""
+        """Every episode, interleaved over conditions so that partial results compare."""
         for scene in self.scenes:
             for policy in self.policies:
                 for episode in range(self.episodes):
@@ -195,7 +195,7 @@ def _probe_seed(config: StudyConfig, scene: str) -> EpisodeSeed:
 def _wanted(config: StudyConfig, extra_dirs: Sequence[Path]) -> tuple[Suite, bool]:
     """The suite to run, and whether its factors were asked for by name."""
     factors = config.names("perturbation")
-    split = "train" if config.split == "train" else "eval"
+    split = _split(config)
     if not factors:
         if config.suite is None:
             return _plain_suite((), config), False
@@ -205,13 +205,15 @@ def _wanted(config: StudyConfig, extra_dirs: Sequence[Path]) -> tuple[Suite, boo
     if factors == ["all"]:
         names = tuple(available(extra_dirs))
         suite = _plain_suite(names, config)
-        whole = Condition(
-            factors=names, severity=config.severity, split=split, everything=True
-        )
+        whole = Condition(factors=names, severity=config.severity, split=split, everything=True)
         return replace(suite, conditions=(*suite.conditions, whole)), False
     for name in factors:
         build_factor(config, name, extra_dirs)
     return _plain_suite(tuple(factors), config), True
+
+
+def _split(config: StudyConfig) -> Split:
+    return "train" if config.split == "train" else "eval"
 
 
 def _with_parameters(config: StudyConfig, suite: Suite) -> StudyConfig:
@@ -229,16 +231,13 @@ def _settled(condition: Condition, config: StudyConfig) -> Condition:
     if not condition.factors and not condition.everything:
         return condition
     severity = config.severity if condition.severity == 1.0 else condition.severity
-    split = "train" if config.split == "train" else condition.split
-    return replace(condition, severity=severity, split=split)  # type: ignore[arg-type]
+    split: Split = "train" if config.split == "train" else condition.split
+    return replace(condition, severity=severity, split=split)
 
 
 def _plain_suite(factors: tuple[str, ...], config: StudyConfig) -> Suite:
-    split = "train" if config.split == "train" else "eval"
-    alone = [
-        Condition(factors=(name,), severity=config.severity, split=split)  # type: ignore[arg-type]
-        for name in factors
-    ]
+    split = _split(config)
+    alone = [Condition(factors=(name,), severity=config.severity, split=split) for name in factors]
     return Suite(
         name="given",
         factors=factors,
@@ -261,7 +260,7 @@ def _applicable(
     reasons: dict[str, str] = {}
     for name in names:
         factor = build_factor(config, name, extra_dirs)
-        probe = Perturbation([(factor, 1.0)], split=config.split)  # type: ignore[arg-type]
+        probe = Perturbation([(factor, 1.0)], split=_split(config))
         reasons |= probe.not_applicable(scene.world, facts)
     if asked and reasons:
         name, reason = next(iter(reasons.items()))

@@ -15,7 +15,16 @@ from robogen.scenes.scene import TabletopScene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec
 
-PACKAGES = ("robogen", "mujoco", "torch", "numpy", "scipy", "mink", "daqp", "opencv-python-headless")
+PACKAGES = (
+    "robogen",
+    "mujoco",
+    "torch",
+    "numpy",
+    "scipy",
+    "mink",
+    "daqp",
+    "opencv-python-headless",
+)
 _ISA = ("avx512f", "avx2", "avx", "sse4_2", "asimd")
 
 

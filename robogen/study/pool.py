@@ -48,9 +48,9 @@ class _Worker:
 class Pool:
     """Runs episodes on worker processes.
 
-    A worker that dies or says nothing for the deadline is replaced. What it was running is tried again
-    one episode at a time, and only an episode that fails alone is reported as lost; what it had merely
-    been sent goes back to the queue.
+    A worker that dies or says nothing for the deadline is replaced. What it was running is tried
+    again one episode at a time, and only an episode that fails alone is reported as lost; what it
+    had merely been sent goes back to the queue.
 
     Args:
         design: The study; sent to every worker.

@@ -169,19 +169,22 @@ def _manifest(design: Design, run_dir: Path) -> None:
         if changes and not design.config.force:
             raise RecordsError(
                 f"{run_dir} was begun under other conditions: {'; '.join(changes)}. Episodes would "
-                "no longer be comparable. Use another run folder (out=...), or force=true to resume "
-                "all the same and have the run marked."
+                "no longer be comparable. Use another run folder (out=...), or force=true to "
+                "resume all the same and have the run marked."
             )
         manifest["created"] = old.get("created", manifest["created"])
         manifest["fingerprint"] = old.get("fingerprint", now)
-        manifest["mixed_fingerprints"] = [*old.get("mixed_fingerprints", []), *([now] if changes else [])]
+        manifest["mixed_fingerprints"] = [
+            *old.get("mixed_fingerprints", []),
+            *([now] if changes else []),
+        ]
     write_manifest(run_dir, manifest)
 
 
 def describe(design: Design, machine: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a design on a machine."""
     config = asdict(design.config)
-    conditions = {}
+    conditions: dict[str, dict[str, Any]] = {}
     for scene in design.scenes:
         for condition in design.conditions[scene]:
             entry = conditions.setdefault(
@@ -211,7 +214,7 @@ def describe(design: Design, machine: dict[str, Any]) -> dict[str, Any]:
             for s in design.scenes
         },
         "adaptations": {k: list(v) for k, v in design.adaptations.items() if v},
-        "episodes_total": sum(1 for _ in design.keys()),
+        "episodes_total": sum(1 for _ in iter(design.keys())),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

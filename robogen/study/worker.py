@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections import deque
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -39,8 +40,7 @@ class Inbox:
             else:
                 self.stopped = True
 
-    @property
-    def head(self) -> EpisodeKey | None:
+    def peek(self) -> EpisodeKey | None:
         """The next episode, left where it is."""
         return self._keys[0] if self._keys else None
 
@@ -62,19 +62,20 @@ def serve(connection: Connection) -> None:
     inbox = Inbox(connection)
     connection.send(("idle",))
     while True:
-        inbox.receive(block=inbox.head is None)
-        if inbox.stopped or inbox.head is None:
+        inbox.receive(block=inbox.peek() is None)
+        head = inbox.peek()
+        if inbox.stopped or head is None:
             break
-        scene, policy = inbox.head.scene, inbox.head.policy
+        scene, policy = head.scene, head.policy
         runner.run(
             scene,
             policy,
-            source=lambda: inbox.take(scene, policy),  # noqa: B023 - used within this turn only
+            source=partial(inbox.take, scene, policy),
             sink=lambda outcome: connection.send(("outcome", outcome)),
             started=lambda key: connection.send(("started", key)),
             pulse=lambda: connection.send(("pulse",)),
         )
-        if inbox.head is None:
+        if inbox.peek() is None:
             connection.send(("idle",))
     runner.close()
 
