@@ -172,6 +172,12 @@ class ModelEdit:
         mesh = int(mujoco.mjtGeom.mjGEOM_MESH)
         return bool((self.model.geom_type[self.geoms(role)] == mesh).any())
 
+    def is_articulated(self, role: str) -> bool:
+        """Whether parts of a role's bodies slide or turn against each other."""
+        inner = np.isin(self.model.jnt_bodyid, self.bodies(role))
+        scalar = self.model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
+        return bool((inner & scalar).any())
+
     def movable_bodies(self, role: str) -> NDArray[np.intp]:
         """Bodies of a role that have mass and a joint between them and the world."""
         ids = self.bodies(role)

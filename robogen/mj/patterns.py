@@ -94,8 +94,8 @@ def hsv_to_rgb(hue: float, saturation: float, value: float) -> NDArray[np.float3
 def _colours(rng: np.random.Generator, rgb: Colour | None) -> tuple[Image, Image]:
     """A base colour and one that stands out from it, each (3,)."""
     hue, shift = rng.uniform(), rng.uniform(0.08, 0.5)
-    saturation, value = rng.uniform(0.3, 0.85), rng.uniform(0.55, 0.95)
-    other_saturation, darker = rng.uniform(0.2, 0.8), rng.uniform(0.35, 0.6)
+    saturation, value = rng.uniform(0.3, 0.85), rng.uniform(0.65, 0.97)
+    other_saturation, darker = rng.uniform(0.2, 0.8), rng.uniform(0.4, 0.62)
     if rgb is not None:
         base = np.asarray(rgb, np.float32)
         return base, base * np.float32(0.35 + 0.65 * darker)
@@ -139,8 +139,9 @@ def wood(rng: np.random.Generator, size: int, rgb: Colour | None) -> Image:
     columns = (np.arange(size)[None, :] + shifts[plank][:, None]) % size
     grain = np.take_along_axis(grain, columns, axis=1) + tints.astype(np.float32)[plank][:, None]
     seam = 0.5 - np.abs((y * planks) % 1.0 - 0.5)
-    joint = np.abs((x + (shifts[plank] / size).astype(np.float32)[:, None]) % 1.0 - 0.5)
-    groove = np.minimum(_edge(seam / planks - 0.5 / size, size), _edge(joint - 0.5 / size, size))
+    ends = (shifts / size).astype(np.float32)[:, None]
+    joint = _edge(np.abs((x + ends) % 1.0 - 0.5) - 0.5 / size, size)  # one row per plank
+    groove = np.minimum(_edge(seam / planks - 0.5 / size, size), joint[plank])
     relief = (0.9 + grain) * (0.6 + 0.4 * groove)
     deep = (relief - 1).clip(-0.8, 0.1)
     warmth = (1.0, 1.12, 1.25)  # dark grain is also redder

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robogen.errors import GraphicsError
+from robogen.mj import APT
 
 OFFSCREEN_PIXELS = (640, 480)
 """Largest frame (width, height) a context is made for."""
-
-_APT = "apt-get install -y --no-install-recommends libegl1 libgl1-mesa-dri libosmesa6"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def gl_context() -> Any:
         else:
             raise GraphicsError(
                 f"No offscreen OpenGL backend works here ({'; '.join(failures)}). "
-                f"On Debian: {_APT}. Then try again, or set MUJOCO_GL to egl or osmesa."
+                f"On Debian: {APT}. Then try again, or set MUJOCO_GL to egl or osmesa."
             )
     _Process.context.make_current()
     return _Process.context

@@ -48,6 +48,10 @@ class ObjectSize(SpecFactor):
         del facts
         if not world.edit.bodies(self.role).size:
             return f"the scene has no '{self.role}' object"
+        if world.edit.is_articulated(self.role):
+            return (
+                f"the '{self.role}' object is articulated, and its handle is made to fit the hand"
+            )
         if world.edit.has_meshes(self.role):
             return f"the '{self.role}' object is made of meshes, which are not scaled"
         return None

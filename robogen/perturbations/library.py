@@ -51,23 +51,34 @@ def load_factor(
     Raises:
         ConfigError: No such factor, or its YAML, class or parameters are wrong.
     """
-    files = available(extra_dirs)
-    if name not in files:
-        todo = "Choose one of these, or add its YAML to a folder given with --config-dir."
-        raise ConfigError(unknown("factor", name, files, todo))
-    path = files[name]
-    parameters = _read(path)
-    target = parameters.pop("_target_", None)
+    merged, path = factor_parameters(name, overrides, extra_dirs)
+    target = merged.pop("_target_", None)
     if not isinstance(target, str):
         raise ConfigError(
             f"{path} names no class. Add a line such as "
             "'_target_: robogen.perturbations.light.LightIntensity'."
         )
     factory = _class(target, path)
-    merged = {str(key): value for key, value in parameters.items()} | dict(overrides or {})
     _check_parameters(name, path, factory, merged)
     factor: Factor = factory(name=name, **merged)
     return factor
+
+
+def factor_parameters(
+    name: str,
+    overrides: Mapping[str, Any] | None = None,
+    extra_dirs: Iterable[Path | str] = (),
+) -> tuple[dict[str, Any], Path]:
+    """What a factor is made of, class and parameters, and the file that says so.
+
+    Raises:
+        ConfigError: No such factor, or its file cannot be read.
+    """
+    files = available(extra_dirs)
+    if name not in files:
+        todo = "Choose one of these, or add its YAML to a folder given with --config-dir."
+        raise ConfigError(unknown("factor", name, files, todo))
+    return _read(files[name]) | dict(overrides or {}), files[name]
 
 
 def _folders(extra_dirs: Iterable[Path | str]) -> list[Path]:

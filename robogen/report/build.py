@@ -178,11 +178,16 @@ def _view(run: Run, group: GroupSummary) -> GroupView:
         return order.index(condition) if condition in order else len(order)
 
     frames = sorted(
-        run.frames(group.scene, group.policy), key=lambda pair: (place(pair.condition), pair.camera)
+        run.frames(group.scene, group.policy),
+        key=lambda pair: (place(pair.condition), pair.condition, pair.camera),
     )
     videos = sorted(
         run.videos(group.scene, group.policy),
-        key=lambda video: (place(video.condition), video.outcome, video.episode),
+        key=lambda video: (
+            place(video.condition),
+            video.condition,
+            video.outcome,
+        ),
     )
     title = f"{group.policy} on {group.scene}"
     return GroupView(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -161,9 +162,9 @@ class Run:
         if isinstance(said, str):
             return said
         if isinstance(said, list):
-            return " ".join(map(str, said))
+            return shlex.join(map(str, said))
         study = self.manifest.get("study", {})
-        words = ["robogen eval"]
+        words = ["robogen", "eval"]
         for name, group in (("scene", "scenes"), ("policy", "policies")):
             names = sorted(self.manifest.get(group, {}))
             if names:
@@ -174,7 +175,7 @@ class Run:
         if conditions:
             words.append(f"perturbation=[{','.join(conditions)}]")
         words += [f"{name}={study[name]}" for name in ("episodes", "seed") if name in study]
-        return " ".join(words)
+        return shlex.join(words)
 
 
 def load_run(folder: Path | str) -> Run:

@@ -261,9 +261,9 @@ def method_paragraphs(summary: StudySummary) -> list[str]:
         "which is per comparison and not corrected.",
         "The verdict comes from the exact two-sided McNemar test with Holm's correction over the "
         f"conditions of one policy in one scene, at a family-wise level of {alpha}; it is not "
-        "corrected across policies or scenes. Where an interval excludes zero and the verdict is "
-        "\N{LEFT SINGLE QUOTATION MARK}no evidence\N{RIGHT SINGLE QUOTATION MARK}, the correction "
-        "makes the difference, and the verdict counts.",
+        "corrected across policies or scenes. An interval may exclude zero where the verdict does "
+        "not follow: the test is exact and corrected, the interval is neither, and the verdict "
+        "counts.",
         "Ranks are compared by the same exact test between every two factors, corrected by Holm "
         f"over all pairs, so that every excluded rank holds at once with {level} confidence. The "
         f"smallest detectable drop is computed from the exact test at {percent(summary.power)} "

@@ -17,7 +17,7 @@ from robogen.records.schema import EpisodeRecord, Telemetry
 from robogen.rollout.evidence import compare_observations, judge
 from robogen.scenes.scene import TabletopScene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec, CameraSpec, Draw, Observation, PolicySpec
+from robogen.specs import ActionSpec, Draw, Observation, PolicySpec
 
 
 class EpisodeTask(NamedTuple):
@@ -355,37 +355,3 @@ def _observation_hash(observation: Observation) -> str:
     digest.update(observation.state.tobytes())
     digest.update(observation.instruction.encode())
     return digest.hexdigest()
-
-
-def video_frames(
-    scene: TabletopScene,
-    perturbation: Perturbation,
-    seed: EpisodeSeed,
-    actions: NDArray[np.float64],
-    *,
-    action: ActionSpec,
-    camera: CameraSpec,
-    profile: str,
-    on_frame: Callable[[NDArray[np.uint8]], None],
-) -> tuple[bool, str]:
-    """Re-run recorded applied actions from reset and hand on every control step's frame.
-
-    Returns:
-        Whether the episode succeeded, and the hash of its initial state.
-    """
-    begin(scene, perturbation, seed)
-    state_hash = scene.world.state_hash()
-
-    def frame() -> None:
-        on_frame(
-            scene.render(camera.name, width=camera.width, height=camera.height, profile=profile)
-        )
-
-    frame()
-    success = False
-    for command in actions:
-        success = scene.step(command, action).success
-        frame()
-    scene.world.edit.restore()
-    scene.rebuild(None)
-    return success, state_hash

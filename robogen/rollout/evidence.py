@@ -59,7 +59,9 @@ def judge(
     if channel == "camera":
         evidence["pixels"] = difference["camera"]
         if not spec.cameras:
-            verdict = "not observed"
+            # who reads the simulator knows where things are without seeing them
+            moved = privileged and factor.phase == "data"
+            verdict = "reached" if moved else "not observed"
         else:
             verdict = "reached" if any(difference["camera"].values()) else "did not reach"
     elif channel == "state":

@@ -12,7 +12,14 @@ from typing import Any
 from robogen.errors import ConfigError, FactorError
 from robogen.perturbations.base import Factor
 from robogen.perturbations.engine import Perturbation
-from robogen.perturbations.library import Condition, Suite, available, load_factor, load_suite
+from robogen.perturbations.library import (
+    Condition,
+    Suite,
+    available,
+    factor_parameters,
+    load_factor,
+    load_suite,
+)
 from robogen.policies.base import Policy
 from robogen.policies.library import load_policy
 from robogen.records.schema import SCHEMA_VERSION, EpisodeKey
@@ -51,7 +58,7 @@ class Design:
     repeats: Mapping[str, int]
     """Noise-floor reruns of nominal episodes, by policy."""
     identities: Mapping[str, Mapping[str, Any]]
-    """What tells scenes and policies from others of the same name."""
+    """What tells scenes, factors and policies from others of the same name."""
     adaptations: Mapping[str, tuple[str, ...]]
     """Differences between a policy's and a scene's conventions that are bridged, in words."""
 
@@ -105,6 +112,17 @@ def build_factor(config: StudyConfig, name: str, extra_dirs: Sequence[Path]) -> 
     return load_factor(name, overrides, extra_dirs)
 
 
+def factor_identity(
+    config: StudyConfig, name: str, extra_dirs: Sequence[Path]
+) -> dict[str, Any]:
+    """What tells a factor from another of the same name: its class and parameters."""
+    overrides = config.overrides("perturbation", name)
+    overrides.pop("severity", None)
+    parameters, _ = factor_parameters(name, overrides, extra_dirs)
+    text = json.dumps(parameters, sort_keys=True, default=str)
+    return {"hash": hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}
+
+
 def build_perturbation(
     config: StudyConfig, condition: Condition, extra_dirs: Sequence[Path]
 ) -> Perturbation:
@@ -146,6 +164,8 @@ def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
         for condition in conditions[name]:
             perturbation = build_perturbation(config, condition, extra_dirs)
             ranges[condition.id] = {**ranges.get(condition.id, {}), **perturbation.ranges}
+            for factor in condition.factors:
+                identities[f"factor {factor}"] = factor_identity(config, factor, extra_dirs)
         for policy_name in policies:
             policy = load_study_policy(config, policy_name, name, extra_dirs)
             fit = fit_policy(policy, scene)

@@ -10,6 +10,7 @@ from robogen.records.schema import EpisodeKey
 from robogen.rollout.episode import Episode, EpisodeTask, Outcome
 from robogen.rollout.loop import run
 from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.specs import SceneSpec
 from robogen.study.design import Design, fit_policy, load_study_policy
 
 
@@ -34,6 +35,18 @@ class GroupRunner:
         self._design = design
         self._worker = worker
         self._group: _Group | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """Policy of the group that ran last."""
+        assert self._group is not None
+        return self._group.policy
+
+    @property
+    def scene(self) -> SceneSpec:
+        """What the scene of that group offers."""
+        assert self._group is not None
+        return self._group.scenes[0].spec
 
     def run(
         self,

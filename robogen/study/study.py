@@ -15,7 +15,7 @@ import cv2
 from robogen.errors import RecordsError
 from robogen.records.manifest import MANIFEST, fingerprint_difference, read_manifest, write_manifest
 from robogen.records.schema import SCHEMA_VERSION, EpisodeKey, EpisodeRecord, Telemetry
-from robogen.records.store import RecordStore
+from robogen.records.store import RecordStore, database_error
 from robogen.rollout.episode import FirstFrames, Outcome
 from robogen.study.design import Design
 from robogen.study.fingerprint import fingerprint
@@ -78,13 +78,17 @@ def worker_count(design: Design) -> int:
     return os.cpu_count() or 1
 
 
-def run_study(design: Design, run_dir: Path, observer: Observer | None = None) -> StudyResult:
+def run_study(
+    design: Design, run_dir: Path, observer: Observer | None = None, *, command: str = ""
+) -> StudyResult:
     """Run what is missing of a study.
 
     Args:
         design: The resolved study.
         run_dir: Its folder; resumed when it holds part of this very study.
         observer: Watches; silent by default.
+        command: What the user typed, for the manifest.
+        command: What the user typed, for the manifest.
 
     Raises:
         RecordsError: The folder is locked, foreign, unwritable or from a machine that differs.
@@ -92,7 +96,7 @@ def run_study(design: Design, run_dir: Path, observer: Observer | None = None) -
     observer = observer or Silent()
     clock = time.monotonic()
     with RecordStore.create_or_open(run_dir, study_hash=design.hash) as store:
-        _manifest(design, run_dir)
+        _manifest(design, run_dir, command)
         keys = list(design.keys())
         done = store.keys("scored" if design.config.retry_errors else None)
         retried = store.errored_keys() if design.config.retry_errors else set()
@@ -159,10 +163,12 @@ def _lost_record(design: Design, key: EpisodeKey, kind: str, why: str) -> Episod
 # -- manifest --------------------------------------------------------------------------------------
 
 
-def _manifest(design: Design, run_dir: Path) -> None:
+def _manifest(design: Design, run_dir: Path, command: str) -> None:
     """Write the manifest, or compare with the one that is there."""
     now = fingerprint()
-    manifest = describe(design, now)
+    manifest = describe(design, now, command)
+    if command:
+        manifest["command"] = command
     if (run_dir / MANIFEST).exists():
         old = read_manifest(run_dir)
         changes = fingerprint_difference(old.get("fingerprint", {}), now)
@@ -173,6 +179,8 @@ def _manifest(design: Design, run_dir: Path) -> None:
                 "resume all the same and have the run marked."
             )
         manifest["created"] = old.get("created", manifest["created"])
+        if "command" in old:
+            manifest.setdefault("command", old["command"])
         manifest["fingerprint"] = old.get("fingerprint", now)
         manifest["mixed_fingerprints"] = [
             *old.get("mixed_fingerprints", []),
@@ -181,7 +189,7 @@ def _manifest(design: Design, run_dir: Path) -> None:
     write_manifest(run_dir, manifest)
 
 
-def describe(design: Design, machine: dict[str, Any]) -> dict[str, Any]:
+def describe(design: Design, machine: dict[str, Any], command: str = "") -> dict[str, Any]:
     """The manifest of a design on a machine."""
     config = asdict(design.config)
     conditions: dict[str, dict[str, Any]] = {}
@@ -208,12 +216,18 @@ def describe(design: Design, machine: dict[str, Any]) -> dict[str, Any]:
         "versions": machine["versions"],
         "fingerprint": machine,
         "scenes": {s: design.identities[f"scene {s}"] for s in design.scenes},
+        "factors": {
+            name.removeprefix("factor "): identity
+            for name, identity in design.identities.items()
+            if name.startswith("factor ")
+        },
+        "extra_dirs": [str(folder) for folder in design.extra_dirs],
         "policies": {
-            f"{p} on {s}": design.identities[f"policy {p} on {s}"]
+            p: {s: design.identities[f"policy {p} on {s}"] for s in design.scenes}
             for p in design.policies
-            for s in design.scenes
         },
         "adaptations": {k: list(v) for k, v in design.adaptations.items() if v},
+        "command": command,
         "episodes_total": sum(1 for _ in iter(design.keys())),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -229,10 +243,17 @@ def frame_folder(run_dir: Path, key: EpisodeKey) -> Path:
 
 def _write_frames(run_dir: Path, key: EpisodeKey, frames: FirstFrames) -> None:
     folder = frame_folder(run_dir, key)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise database_error(error, folder) from error
     views = {"seen": frames.seen, **({"nominal": frames.nominal} if frames.nominal else {})}
     for view, images in views.items():
         for camera, image in images.items():
             last = image[-1] if image.ndim == 4 else image
             file = folder / f"{key.episode}_{camera}_{view}.png"
-            cv2.imwrite(str(file), cv2.cvtColor(last, cv2.COLOR_RGB2BGR))
+            if not cv2.imwrite(str(file), cv2.cvtColor(last, cv2.COLOR_RGB2BGR)):
+                raise RecordsError(
+                    f"Cannot write {file}. Every episode finished before is stored; check the "
+                    "folder's permissions and free space and run the same command again."
+                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 import pytest
-from small_world import FACTS, MODEL_NAMES, ROLES, make_world, model_bytes, spec
+from small_world import FACTS, MJCF, MODEL_NAMES, ROLES, make_world, model_bytes, spec
 
 from robogen.errors import FactorError
 from robogen.mj.edit import SET_CONST_DERIVED
@@ -258,6 +258,24 @@ def test_size_scales_geometry_and_mass_together(world: World):
         scaled.model.body("cube").inertia, factor**5 * world.model.body("cube").inertia, rtol=1e-6
     )
     np.testing.assert_allclose(scaled.model.site("base").pos[2], -0.025 * factor)
+
+
+def test_size_leaves_articulated_and_mesh_objects_alone(world: World):
+    factor = type(load_factor("object_size"))(
+        name="arm_size", role="robot", smallest_ratio=0.9, largest_ratio=1.1
+    )
+    assert "articulated" in str(factor.applies_to(world, FACTS))
+    meshed = mujoco.MjSpec.from_string(MJCF)
+    mesh = meshed.add_mesh(name="cone")
+    mesh.make_cone(nedge=8, radius=0.1)
+    mesh.scale = [0.02, 0.02, 0.02]
+    meshed.body("tray").add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="cone")
+    other = make_world(meshed)
+    factor = type(factor)(name="tray_size", role="receiver", smallest_ratio=0.9, largest_ratio=1.1)
+    assert "meshes" in str(factor.applies_to(other, FACTS))
+    edit = SpecEdit(meshed, ROLES, "tray_size")
+    with pytest.raises(FactorError, match="mesh geoms"):
+        edit.scale("receiver", 1.1)
 
 
 def test_a_spec_factor_without_its_role_raises():

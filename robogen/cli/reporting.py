@@ -1,0 +1,91 @@
+"""``robogen report`` and ``robogen export``: from records alone, without MuJoCo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robogen.cli import common
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from robogen.report import Run
+
+_MOST_ERRORS = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("report")(report)
+    app.command("export")(export)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to write to; the run folder when there is one."),
+    ] = None,
+    behaviour: Annotated[
+        bool, typer.Option("--behaviour", help="Add a table of behaviour changes.")
+    ] = False,
+) -> None:
+    """Write report.html and report.json of one or several runs, and print their tables."""
+    from robogen.report import build_report
+
+    built = build_report(runs)
+    console = common.output()
+    for run in built.runs:
+        print_run(run, console, behaviour=behaviour)
+        print_errors(run, console)
+    page, _ = built.write(out or (runs[0] if len(runs) == 1 else Path()))
+    console.print(f"Report: {page}", soft_wrap=True)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    out: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OUT.parquet]", help="File; RUN/episodes.parquet by default."),
+    ] = None,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Add every episode's applied actions.")
+    ] = False,
+) -> None:
+    """Write the records as Parquet: one row per episode, one column per draw."""
+    from robogen.records import export_parquet
+
+    target = out or run / "episodes.parquet"
+    rows = export_parquet(run, target, actions=actions)
+    common.output().print(f"{rows} episodes: {target}", soft_wrap=True)
+
+
+def print_run(run: Run, console: Console, *, behaviour: bool) -> None:
+    """The tables of a run, one per policy and scene."""
+    from robogen.report import terminal_table
+    from robogen.report.words import headline
+
+    tables = terminal_table(run.summary, ranges=run.ranges, behaviour=behaviour)
+    for table in tables:
+        console.print(table)
+    for group in run.summary.groups:
+        console.print(f"[bold]{group.policy} on {group.scene}[/bold]: {headline(group)}")
+
+
+def print_errors(run: Run, console: Console) -> None:
+    """Why episodes errored, the most frequent reasons first."""
+    for group in run.summary.groups:
+        reasons = run.errors(group.scene, group.policy)
+        for reason in reasons[:_MOST_ERRORS]:
+            console.print(
+                f"[red]{reason.episodes} errored[/red] ({group.policy} on {group.scene}, "
+                f"{reason.kind}, {', '.join(reason.conditions[:3])}"
+                f"{' …' if len(reason.conditions) > 3 else ''}): ",
+                end="",
+            )
+            console.print(reason.text, markup=False, soft_wrap=True)
+        if len(reasons) > _MOST_ERRORS:
+            console.print(f"… and {len(reasons) - _MOST_ERRORS} more reasons, see the report.")

@@ -1,0 +1,206 @@
+"""Laws of every scene: its task, its oracle, and that nothing depends on what ran before."""
+
+from __future__ import annotations
+
+import re
+
+import mujoco
+import numpy as np
+import psutil
+import pytest
+from contract_world import (
+    SCENES,
+    SIZE,
+    SPLITS,
+    action_spec,
+    applicable,
+    facts_of,
+    oracle_tape,
+    perturb,
+    play,
+    scene_named,
+    seed_of,
+    state_bytes,
+)
+
+from robogen.perturbations.engine import Perturbation
+from robogen.rollout.episode import begin
+from robogen.scenes.scene import TabletopScene, load_scene
+
+SEEDS = 10
+
+
+@pytest.fixture(params=SCENES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def scene(name: str) -> TabletopScene:
+    return scene_named(name)
+
+
+def test_every_predicate_can_be_evaluated(name: str, scene: TabletopScene):
+    targets = set()
+    for episode in range(12):
+        begin(scene, Perturbation(), seed_of(name, episode))
+        scene.check_task()
+        targets.add(scene.target)
+    assert targets == {choice.target for choice in scene.config.task.choices}
+
+
+def test_the_oracle_succeeds_and_progress_never_falls(name: str):
+    tapes = [oracle_tape(name, episode) for episode in range(SEEDS)]
+    assert sum(tape.success for tape in tapes) >= SEEDS - 1
+    for tape in tapes:
+        assert tape.progress == sorted(tape.progress)
+        assert all(0.0 <= value <= 1.0 for value in tape.progress)
+        assert tape.progress[0] < 1.0
+        assert tape.success == (tape.progress[-1] == 1.0)
+
+
+def test_an_idle_robot_does_not_succeed(name: str, scene: TabletopScene):
+    """Success is neither there at reset nor reached by waiting."""
+    spec = action_spec(name)
+    for episode in range(SEEDS):
+        begin(scene, Perturbation(), seed_of(name, episode))
+        for _ in range(8):
+            result = scene.step(scene.rest_action(spec), spec)
+            assert not result.success
+            assert result.progress < 1.0
+            assert result.finite
+
+
+def test_same_seed_same_state_whatever_ran_before(name: str, scene: TabletopScene):
+    other = load_scene(name)
+    try:
+        assert other.identity() == scene.identity()
+        begin(scene, Perturbation(), seed_of(name, 3))
+        wanted = scene.world.state_hash(), scene.placement, scene.target
+        seen = scene.render(scene.spec.cameras[0], width=SIZE, height=SIZE, profile="fast")
+        for episode in (0, 1):
+            play(name, perturb(*applicable(name)), episode)
+        begin(scene, Perturbation(), seed_of(name, 3))
+        begin(other, Perturbation(), seed_of(name, 3))
+        for one in (scene, other):
+            assert (one.world.state_hash(), one.placement, one.target) == wanted
+            frame = one.render(one.spec.cameras[0], width=SIZE, height=SIZE, profile="fast")
+            assert np.array_equal(frame, seen)
+        begin(scene, Perturbation(), seed_of(name, 4))
+        assert scene.world.state_hash() != wanted[0]
+    finally:
+        other.close()
+
+
+def test_recorded_commands_replay_exactly(name: str):
+    for condition in (Perturbation(), perturb(*applicable(name))):
+        tape = play(name, condition, 1)
+        scene = scene_named(name)
+        draws, _, _ = begin(scene, condition, seed_of(name, 1))
+        del draws  # the tape holds what was executed, latency included
+        assert state_bytes(scene) == tape.states[0]
+        for command, wanted in zip(tape.actions, tape.states[1:], strict=True):
+            scene.step(command, action_spec(name))
+            assert state_bytes(scene) == wanted
+
+
+def test_a_state_checkpoint_is_exact(name: str, scene: TabletopScene):
+    begin(scene, Perturbation(), seed_of(name, 2))
+    commands = oracle_tape(name, 2).actions
+    half = len(commands) // 2
+    begin(scene, Perturbation(), seed_of(name, 2))
+    for command in commands[:half]:
+        scene.step(command, action_spec(name))
+    state = scene.world.get_state()
+    ends = []
+    for _ in range(2):
+        scene.world.set_state(state)
+        scene.world.step(400)
+        ends.append(state_bytes(scene))
+        scene.world.step(37)  # somewhere else, with other warm starts
+    assert ends[0] == ends[1]
+
+
+def test_cameras_and_state_are_as_declared(name: str, scene: TabletopScene):
+    begin(scene, Perturbation(), seed_of(name))
+    assert scene.spec.name == name
+    assert scene.spec.cameras
+    for camera in scene.config.cameras:
+        frame = scene.render(camera, width=80, height=60, profile="fast")
+        assert frame.shape == (60, 80, 3)
+        assert frame.dtype == np.uint8
+        assert frame.std() > 5, f"{camera} sees nothing"
+    parts = {part: scene.proprioception([part]) for part in scene.spec.state}
+    assert {part: value.size for part, value in parts.items()} == dict(scene.spec.state)
+    whole = scene.proprioception(list(scene.spec.state))
+    assert np.array_equal(whole, np.concatenate(list(parts.values())))
+    assert np.isfinite(scene.points()).all()
+
+
+def test_every_action_mode_stays_put_at_rest(name: str, scene: TabletopScene):
+    base = action_spec(name)
+    for mode, size in scene.spec.action_modes.items():
+        for sign in ("close_positive", "open_positive"):
+            spec = type(base)(mode=mode, dim=size, gripper=sign, control_hz=base.control_hz)
+            begin(scene, Perturbation(), seed_of(name))
+            before = scene.proprioception(["eef_pos", "gripper_opening"])
+            for _ in range(3):
+                scene.step(scene.rest_action(spec), spec)
+            after = scene.proprioception(["eef_pos", "gripper_opening"])
+            assert np.allclose(before, after, atol=2e-3), (mode, sign)
+
+
+def test_wordings_exist_and_splits_share_none(name: str, scene: TabletopScene):
+    for episode in range(6):
+        facts = facts_of(name, episode)
+        assert facts.instruction.strip()
+        words = {split: facts.paraphrases[split] for split in SPLITS}
+        assert all(words.values())
+        every = [facts.instruction, *words["train"], *words["eval"]]
+        plain = [re.sub(r"\W+", " ", text).lower().strip() for text in every]
+        assert len(set(plain)) == len(plain), "two wordings are the same"
+        assert not any("{" in text for text in every)
+        if len(scene.config.task.choices) > 1:
+            other = scene.other_instruction()
+            assert other is not None
+            assert other not in every
+
+
+def test_objects_rest_on_the_table_at_the_start(name: str, scene: TabletopScene):
+    for episode in range(SEEDS):
+        begin(scene, Perturbation(), seed_of(name, episode))
+        for thing, item in scene.config.objects.items():
+            if item.mount == "free":
+                root = next(b for b in scene.world.body_names if b.startswith(f"{thing}/"))
+                speed = np.linalg.norm(scene.world.body_velocity(root))
+                assert speed < 0.01, f"{thing} moves at {speed:.3f} m/s"
+        assert not any(
+            "robot/" in one + other and not ("robot/" in one and "robot/" in other)
+            for one, other in scene.world.touches()
+        )
+
+
+def test_nothing_is_left_behind(name: str, scene: TabletopScene):
+    """Memory, on the host and in the software renderer's device, stays flat over episodes."""
+    names = applicable(name)
+    process = psutil.Process()
+
+    def episodes(count: int) -> None:
+        for episode in range(count):
+            factor = names[episode % len(names)]
+            begin(scene, perturb(factor), seed_of(name, episode))
+            scene.render(scene.spec.cameras[0], width=SIZE, height=SIZE, profile="fast")
+            scene.step(scene.rest_action(action_spec(name)), action_spec(name))
+        begin(scene, Perturbation(), seed_of(name))
+
+    episodes(2 * len(names))
+    before = process.memory_info().rss
+    episodes(200)
+    grown = (process.memory_info().rss - before) / 2**20
+    assert grown < 12, f"{grown:.1f} MiB more after 200 episodes"
+
+
+def test_the_model_is_small_enough_for_dense_solving(scene: TabletopScene):
+    """MuJoCo 4.0.0 solves sparse systems wrongly; it picks them from 60 degrees of freedom on."""
+    assert scene.world.model.nv < 60
+    assert scene.world.model.opt.jacobian != mujoco.mjtJacobian.mjJAC_SPARSE
