@@ -112,7 +112,7 @@ def stored_episode(run_dir: Path, key: EpisodeKey, extra_dirs: tuple[Path, ...] 
         )
     try:
         study = dict(manifest["study"])
-        spec = manifest["policies"][f"{key.policy} on {key.scene}"]["spec"]
+        spec = manifest["policies"][key.policy][key.scene]["spec"]
         entry = next(item for item in manifest["conditions"] if item["id"] == key.condition)
         config = StudyConfig(**study)
         condition = Condition(

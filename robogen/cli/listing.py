@@ -1,2 +1,158 @@
+"""``robogen list``: what there is, each with a line of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
-def register(app: typer.Typer) -> None: ...
+
+from robogen.cli import common
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class What(str, Enum):
+    """What can be listed."""
+
+    scenes = "scenes"
+    policies = "policies"
+    factors = "factors"
+    suites = "suites"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("list")(show)
+
+
+def show(
+    what: Annotated[What | None, typer.Argument(help="Which; all four when left out.")] = None,
+    config_dir: common.ConfigDirs = None,
+) -> None:
+    """List scenes, policies, factors and suites."""
+    extra = common.folders(config_dir)
+    makers: dict[What, Callable[[tuple[Path, ...]], Table]] = {
+        What.scenes: _scenes,
+        What.policies: _policies,
+        What.factors: _factors,
+        What.suites: _suites,
+    }
+    if what is None or what is What.factors:
+        common.need_mujoco()
+    console = common.output()
+    for name in [what] if what else list(What):
+        console.print(makers[name](extra))
+
+
+def first_comment(file: Path) -> str:
+    """The comment that heads a YAML file, which says what it is; its first sentence."""
+    lines: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").strip())
+    text = " ".join(lines)
+    end = text.find(". ")
+    while end > 0 and text[:end].rsplit(" ", 1)[-1].rstrip(",)") in ("al", "e.g", "i.e", "cf"):
+        end = text.find(". ", end + 1)
+    return text if end < 0 else text[: end + 1]
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, style="bold" if number == 0 else "")
+    return table
+
+
+def _broken(error: Exception) -> str:
+    from rich.markup import escape
+
+    return f"[red]{escape(str(error))}[/red]"
+
+
+def _scenes(extra: tuple[Path, ...]) -> Table:
+    from robogen.errors import RobogenError
+    from robogen.scenes.library import available, load_scene_config
+
+    table = _table("Scenes", "scene", "task", "instruction", "objects", "horizon")
+    for name in available(extra):
+        try:
+            config, _ = load_scene_config(name, extra=extra)
+        except RobogenError as error:
+            table.add_row(name, _broken(error))
+            continue
+        table.add_row(
+            name,
+            config.description,
+            config.task.instruction,
+            ", ".join(config.objects),
+            f"{config.horizon_s:g} s at {config.control_hz:g} Hz",
+        )
+    return table
+
+
+def _policies(extra: tuple[Path, ...]) -> Table:
+    from robogen.policies.library import CHECKPOINT, available, checkpoints
+    from robogen.scenes.library import read_yaml
+
+    table = _table("Policies", "policy", "what it is", "scenes")
+    for name, file in available(extra).items():
+        pattern = read_yaml(file).get(CHECKPOINT)
+        if isinstance(pattern, str) and "{scene}" in pattern:
+            scenes = ", ".join(checkpoints(file, pattern)) or "no checkpoint yet; robogen train"
+        else:
+            scenes = "any that fits its spec" if pattern else "any"
+        table.add_row(name, first_comment(file), scenes)
+    return table
+
+
+def _factors(extra: tuple[Path, ...]) -> Table:
+    from robogen.errors import RobogenError
+    from robogen.perturbations.library import available, load_factor
+
+    table = _table(
+        "Factors", "factor", "what it does", "kind", "phase", "noticed by", "range at severity 1"
+    )
+    for name, file in available(extra).items():
+        try:
+            factor = load_factor(name, extra_dirs=extra)
+        except RobogenError as error:
+            table.add_row(name, _broken(error))
+            continue
+        table.add_row(
+            name,
+            first_comment(file),
+            factor.kind,
+            factor.phase,
+            factor.channel,
+            factor.range_text(1.0),
+        )
+    return table
+
+
+def _suites(extra: tuple[Path, ...]) -> Table:
+    from robogen.errors import RobogenError
+    from robogen.perturbations.library import available_suites, load_suite
+
+    table = _table("Suites", "suite", "what it is", "conditions", "episodes", "factors")
+    for name, file in available_suites(extra).items():
+        try:
+            suite = load_suite(name, extra)
+        except RobogenError as error:
+            table.add_row(name, _broken(error))
+            continue
+        table.add_row(
+            name,
+            first_comment(file),
+            str(len(suite.conditions)),
+            str(suite.episodes or "as asked"),
+            ", ".join(suite.factors) if len(suite.factors) < 13 else f"all {len(suite.factors)}",
+        )
+    return table

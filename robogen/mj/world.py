@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,14 @@ class World:
         for name, pixels in paint.items():
             self._paint_nominal(name, pixels)
         self._renderers: dict[str, FrameRenderer] = {}
-        self.edit = ModelEdit(model=self.model, data=self.data, roles=roles, upload=self._upload)
+        # Not a bound method: a world in a reference cycle would hold its megabytes until Python
+        # next collects cycles, and worlds come by the hundred.
+        self.edit = ModelEdit(
+            model=self.model,
+            data=self.data,
+            roles=roles,
+            upload=functools.partial(_upload, self._renderers),
+        )
         self._state_size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
         self._body_ids = {name: number for number, name in enumerate(self.body_names)}
         self._site_ids = {self.model.site(i).name: i for i in range(self.model.nsite)}
@@ -77,10 +85,6 @@ class World:
         self.model.tex_data[start : start + tiled.size] = tiled.reshape(-1)
 
     # -- rendering -------------------------------------------------------------------------------
-
-    def _upload(self, texture: int) -> None:
-        for renderer in self._renderers.values():
-            renderer.upload(texture)
 
     def render(self, camera: str, *, width: int, height: int, profile: str) -> NDArray[np.uint8]:
         """One upright RGB frame (height, width, 3) uint8 of the current state."""
@@ -146,9 +150,10 @@ class World:
         mujoco.mj_forward(self.model, self.data)
 
     def state_hash(self) -> str:
-        """Hash of positions, velocities and controls: equal hashes, equal states."""
+        """Hash of all positions (also of placed static bodies), velocities and controls."""
+        data = self.data
         digest = hashlib.blake2b(digest_size=12)
-        for part in (self.data.qpos, self.data.qvel, self.data.ctrl):
+        for part in (data.qpos, data.qvel, data.ctrl, data.mocap_pos, data.mocap_quat):
             digest.update(part.tobytes())
         return digest.hexdigest()
 
@@ -270,6 +275,10 @@ class World:
             ).astype(np.intp)
         return self._subtree_geoms[body]
 
+    def mass(self, body: str) -> float:
+        """Mass of a body with everything that hangs on it [kg]."""
+        return float(self.model.body_subtreemass[_number(self._body_ids, "body", body)])
+
     # -- contacts --------------------------------------------------------------------------------
 
     def touches(self) -> list[tuple[str, str]]:
@@ -286,6 +295,12 @@ class World:
             mujoco.mj_contactForce(self.model, self.data, index, force)
             found.append(Contact(one, other, float(force[0])))
         return found
+
+
+def _upload(renderers: Mapping[str, FrameRenderer], texture: int) -> None:
+    """Send a texture to every renderer of a world."""
+    for renderer in renderers.values():
+        renderer.upload(texture)
 
 
 def _number(table: Mapping[str, int], what: str, name: str) -> int:
