@@ -1,6 +1,7 @@
 """What of this machine is fit to evaluate: graphics, versions, processor, disk, and fingerprints.
 
-Whatever can crash (an OpenGL driver, a broken install) is tried in a process of its own.
+Whatever can crash (an OpenGL driver, a broken install) is tried in a process of its own; this one
+never imports MuJoCo, which fails at once when ``MUJOCO_GL`` asks for what is not there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _GL = "import json; from robogen.mj.render import gl_info; print(json.dumps(gl_i
 _DEVICES = (
     "import json; from mujoco.egl import egl_ext as EGL; "
     "print(json.dumps(len(EGL.eglQueryDevicesEXT())))"
+)
+_PROCESSOR = (
+    "import json; from robogen.study.fingerprint import processor; print(json.dumps(processor()))"
 )
 _TORCH = (
     "import json, torch; print(json.dumps([torch.__version__, torch.get_num_threads(), "
@@ -151,10 +155,9 @@ def _pins() -> Iterator[Check]:
 
 
 def _processor() -> Check:
-    from robogen.study.fingerprint import processor
-
+    kind, why = _try(_PROCESSOR, MUJOCO_GL="disable")
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{processor()}, {usable} of {os.cpu_count()} cores usable; one worker per core"
+    text = f"{kind or why}, {usable} of {os.cpu_count()} cores usable; one worker per core"
     return Check("processor", "ok", text)
 
 

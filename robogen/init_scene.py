@@ -245,19 +245,22 @@ def scene_text(name: str, facts: ObjectFacts, *, model: str, source: str) -> str
         undefined=jinja2.StrictUndefined, trim_blocks=True, autoescape=False
     )
     depth = min(0.55, _FINGERS / float(size[2]))
-    return environment.from_string(template).render(
-        name=name,
-        key=name,
-        words=name.replace("_", " "),
-        model=model,
-        source=source,
-        footprint=round(float(np.hypot(*reach)) + 0.002, 3),
-        yaw_low=round(around - 0.5, 3),
-        yaw_high=round(around + 0.5, 3),
-        across="x" if turned else "y",
-        inside=-facts.low[2] <= _INSIDE,
-        reach=round(max(0.06, float(np.abs([facts.low[2], facts.high[2]]).max()) + 0.03), 3),
-        symmetry=90 if alike else 180,
-        depth=round(depth, 3),
-        largest=round(max(1.0, min(1.3, _WIDEST / narrow)), 2),
-    ) + "\n"
+    return (
+        environment.from_string(template).render(
+            name=name,
+            key=name,
+            words=name.replace("_", " "),
+            model=model,
+            source=source,
+            footprint=round(float(np.hypot(*reach)) + 0.002, 3),
+            yaw_low=round(around - 0.5, 3),
+            yaw_high=round(around + 0.5, 3),
+            across="x" if turned else "y",
+            inside=-facts.low[2] <= _INSIDE,
+            reach=round(max(0.06, float(np.abs([facts.low[2], facts.high[2]]).max()) + 0.03), 3),
+            symmetry=90 if alike else 180,
+            depth=round(depth, 3),
+            largest=round(max(1.0, min(1.3, _WIDEST / narrow)), 2),
+        )
+        + "\n"
+    )

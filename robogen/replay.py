@@ -212,8 +212,7 @@ def film(stored: Stored, scene: TabletopScene, file: Path) -> Replayed:
         RecordsError: The file cannot be written.
     """
     cameras = tuple(
-        CameraSpec(name=name, width=SIDE, height=SIDE)
-        for name in _views(scene, stored.cameras)
+        CameraSpec(name=name, width=SIDE, height=SIDE) for name in _views(scene, stored.cameras)
     )
     size = (SIDE * len(cameras), SIDE + CAPTION)
     with _writer(file, size, stored.action.control_hz) as write:

@@ -17,6 +17,7 @@ steps = 0
 
 
 def step(action):
+    """One control step and its frames."""
     global steps
     steps += 1
     images = env.step(action)[0]["images"]

@@ -22,11 +22,13 @@ env.seed(0)
 
 
 def reset():
+    """Start an episode."""
     env.reset()
     env.set_init_state(start)
 
 
 def step(action):
+    """One control step and its frames."""
     observation = env.step(action)[0]
     return [observation[f"{name}_image"] for name in CAMERAS]
 

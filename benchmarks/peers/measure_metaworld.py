@@ -15,7 +15,8 @@ env = gym.make(
     height=128,
 )
 inner = env.unwrapped
-# It controls at 80 Hz (5 physics steps); four times as many make one step of 50 ms.
+# It controls at 80 Hz; more physics steps for each control step make 50 ms.
+shipped = inner.frame_skip
 inner.frame_skip = round(0.05 / inner.model.opt.timestep)
 inner.max_path_length = 10**9
 cameras = [
@@ -25,6 +26,7 @@ cameras = [
 
 
 def step(action):
+    """One control step and its frames."""
     inner.step(action)
     frames = []
     for camera in cameras:
@@ -40,6 +42,7 @@ serve(
     actions=4,
     facts=lambda: {
         "task": "pick-place-v3, Sawyer",
+        "changed": f"frame_skip {shipped} set to {inner.frame_skip}",
         "timestep": inner.model.opt.timestep,
         "versions": versions("metaworld", "mujoco", "gymnasium"),
         **drawing(inner.model),

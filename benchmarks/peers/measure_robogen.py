@@ -4,7 +4,7 @@ import sys
 
 from turns import drawing, serve, versions
 
-from robogen.mj.render import PROFILES
+from robogen.mj.render import PROFILES, gl_info
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import Episode, EpisodeTask
 from robogen.scenes.scene import load_scene
@@ -27,6 +27,7 @@ episode = None
 
 
 def reset():
+    """Start an episode."""
     global episode
     seed = EpisodeSeed(domain="evaluate", study=0, scene="pick", episode=0)
     task = EpisodeTask("pick", "random", "nominal", 0, 0, seed)
@@ -37,6 +38,7 @@ def reset():
 
 
 def step(action):
+    """One control step and its frames."""
     episode.execute(action)
     return list(episode.observe().images.values())
 
@@ -48,8 +50,10 @@ serve(
     actions=7,
     facts=lambda: {
         "task": "pick, Panda",
+        "changed": "control_hz set to 20",
         "timestep": scene.world.timestep,
         "versions": versions("robogen", "mujoco", "numpy"),
+        "gl": gl_info(),
         **drawing(scene.world.model),
         # a profile sets these itself, and draws no reflections
         "shadow_map": PROFILES[profile].shadow_size,

@@ -20,6 +20,7 @@ env = robosuite.make(
 
 
 def step(action):
+    """One control step and its frames."""
     observation = env.step(action)[0]
     return [observation[f"{name}_image"] for name in CAMERAS]
 

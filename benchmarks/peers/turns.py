@@ -1,7 +1,8 @@
 """What the measuring scripts share: facts of a compiled model, and turns at stepping.
 
 A script waits on standard input. A line there is a number of seconds; it steps its environment for
-that long and prints one line of JSON. By hand: ``echo 5 | python measure_metaworld.py``.
+that long and prints one line of JSON about that turn. By hand:
+``echo 5 | .venv-peers/metaworld/bin/python benchmarks/peers/measure_metaworld.py``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 
 MESH = 7
 """``mjGEOM_MESH`` in every MuJoCo since 2.0."""
+FEWEST = 4
+"""Steps that even a turn of no length takes."""
 
 
 def drawing(model: Any, groups: Sequence[int] = (0, 1, 2)) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def serve(
         reset()
         frames = step(np.zeros(actions))
         steps, simulated, wall, cpu = 0, clock(), time.perf_counter(), time.process_time()
-        while time.perf_counter() - wall < seconds:
+        while steps < FEWEST or time.perf_counter() - wall < seconds:
             frames = step(rng.uniform(-0.2, 0.2, actions))
             steps += 1
         answer = {

@@ -1,4 +1,4 @@
-"""What a study would do: conditions, what is skipped, and time and disk from a short measurement."""
+"""What a study would do: conditions, what is skipped, and a measured guess of time and disk."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _done(design: Design, run_dir: Path, out: Console) -> set[EpisodeKey]:
         return set()
     if records.study_hash != design.hash:
         out.print(
-            f"Note: {run_dir} holds another study, so this one would be refused there. Pass another "
-            "run folder with out=....",
+            f"Note: {run_dir} holds another study, so this one would be refused there. Pass "
+            "another run folder with out=....",
             soft_wrap=True,
         )
         return set()
@@ -163,7 +163,10 @@ def measure(design: Design, group: tuple[str, str]) -> Cost:
         steps = outcome.record.steps or horizons[0]
         seconds.append(fixed + moving)
         longest.append(fixed + moving * horizons[0] / steps)
-    rows = [sum(len(cell) for cell in to_row(o.record) if isinstance(cell, str | bytes)) for o in outcomes]
+    rows = [
+        sum(len(cell) for cell in to_row(o.record) if isinstance(cell, str | bytes))
+        for o in outcomes
+    ]
     frames = [_png_bytes(outcome) for outcome in outcomes]
     return Cost(
         seconds=sum(seconds) / len(seconds),
@@ -193,7 +196,9 @@ def _predict(
         for key in missing
         if key.episode < design.config.frames and key.repeat == 0
     )
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     workers = worker_count(design)
     parallel = max(1, min(workers, cores, len(missing)))
     videos = min(design.config.videos, len(missing))

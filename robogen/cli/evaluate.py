@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robogen.cli import common, settings
+from robogen.cli.sweep import Job, jobs
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from robogen.study.design import Design
 
@@ -74,7 +76,6 @@ def evaluate(
     words = common.words(context)
     extra = common.folders(config_dir)
     common.need_mujoco()
-    from robogen.cli.sweep import Job, jobs
 
     plan: list[Job] = jobs(words) if multirun else [Job(words=tuple(words))]
     code = 0
@@ -83,6 +84,8 @@ def evaluate(
             common.progress_console().print(f"[bold]Job {number} of {len(plan)}: {job.name}")
         command = _command(job.words, config_dir)
         code = max(code, _study(job, extra, command, dry_run=dry_run, behaviour=behaviour))
+        if code == common.INTERRUPTED:
+            break
     raise typer.Exit(code)
 
 
@@ -91,18 +94,18 @@ def _command(words: Sequence[str], config_dir: Sequence[Path] | None) -> str:
     return shlex.join(["robogen", "eval", *words, *options])
 
 
-def _study(job: object, extra: tuple[Path, ...], command: str, *, dry_run: bool, behaviour: bool) -> int:
+def _study(
+    job: Job, extra: tuple[Path, ...], command: str, *, dry_run: bool, behaviour: bool
+) -> int:
     """One study from words to report; its exit code."""
     from robogen.cli.progress import StudyView
-    from robogen.cli.sweep import Job
     from robogen.study.config import compose_study
     from robogen.study.design import resolve
     from robogen.study.study import run_study
 
-    assert isinstance(job, Job)
     out, progress = common.output(), common.progress_console()
     try:
-        with progress.status("Loading scenes and policies") if progress.is_terminal else nullcontext():
+        with _busy(progress, "Loading scenes and policies"):
             design = resolve(compose_study(job.words), extra)
         run_dir = job.run_dir(design)
         if dry_run:
@@ -139,6 +142,10 @@ def _study(job: object, extra: tuple[Path, ...], command: str, *, dry_run: bool,
     return ERRORED if result.errored else 0
 
 
+def _busy(progress: Console, what: str) -> AbstractContextManager[Status | None]:
+    return progress.status(what) if progress.is_terminal else nullcontext()
+
+
 def _finish(
     design: Design, run_dir: Path, out: Console, progress: Console, *, behaviour: bool
 ) -> None:
@@ -150,7 +157,7 @@ def _finish(
 
     videos: list[Path] = []
     try:
-        with progress.status("Filming episodes") if progress.is_terminal else nullcontext() as bar:
+        with _busy(progress, "Filming episodes") as bar:
 
             def say(done: int, total: int) -> None:
                 if bar is not None:

@@ -75,7 +75,7 @@ def preview(
     from robogen.scenes.scene import load_scene
     from robogen.study.config import split_words
 
-    rest, items = split_words(_bracketed(words))
+    rest, items = split_words(words)
     if unused := [name for name in items if name == "policy"]:
         raise ConfigError(f"A preview has no {unused[0]}. Leave that setting out.")
     kinds = {"scene": str, "perturbation": list[str], **settings.kinds_of(PreviewSettings)}
@@ -86,7 +86,9 @@ def preview(
     own = items.get("perturbation", {})
     names = list(available(extra)) if asked == ["all"] else asked
     factors = [
-        load_factor(factor, {k: v for k, v in own.get(factor, {}).items() if k != "severity"}, extra)
+        load_factor(
+            factor, {k: v for k, v in own.get(factor, {}).items() if k != "severity"}, extra
+        )
         for factor in names
     ]
     scene = load_scene(name, overrides=items.get("scene", {}).get(name), extra=extra)
@@ -100,16 +102,3 @@ def preview(
     for line in sheet.notes:
         console.print(line, soft_wrap=True, markup=False)
     console.print(f"Contact sheet: {target}", soft_wrap=True)
-
-
-def _bracketed(words: list[str]) -> list[str]:
-    """``severities=0.5,1`` for ``severities=[0.5,1]``: here a comma cannot mean a sweep."""
-    result = []
-    for word in words:
-        key, _, value = word.partition("=")
-        if key in ("severities", "perturbation") and "," in value and not value.startswith("["):
-            word = f"{key}=[{value}]"
-        elif key == "severities" and value and not value.startswith("["):
-            word = f"{key}=[{value}]"
-        result.append(word)
-    return result

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,13 +15,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class What(str, Enum):
+class What(StrEnum):
     """What can be listed."""
 
     scenes = "scenes"
     policies = "policies"
     factors = "factors"
     suites = "suites"
+
+
+class Listing(NamedTuple):
+    """A table, and what could not be put into it."""
+
+    table: Table
+    broken: list[str]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +42,7 @@ def show(
 ) -> None:
     """List scenes, policies, factors and suites."""
     extra = common.folders(config_dir)
-    makers: dict[What, Callable[[tuple[Path, ...]], Table]] = {
+    makers: dict[What, Callable[[tuple[Path, ...]], Listing]] = {
         What.scenes: _scenes,
         What.policies: _policies,
         What.factors: _factors,
@@ -45,7 +52,10 @@ def show(
         common.need_mujoco()
     console = common.output()
     for name in [what] if what else list(What):
-        console.print(makers[name](extra))
+        listing = makers[name](extra)
+        console.print(listing.table)
+        for line in listing.broken:
+            console.print(f"Cannot be used: {line}", soft_wrap=True, markup=False)
 
 
 def first_comment(file: Path) -> str:
@@ -71,22 +81,17 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _broken(error: Exception) -> str:
-    from rich.markup import escape
-
-    return f"[red]{escape(str(error))}[/red]"
-
-
-def _scenes(extra: tuple[Path, ...]) -> Table:
+def _scenes(extra: tuple[Path, ...]) -> Listing:
     from robogen.errors import RobogenError
     from robogen.scenes.library import available, load_scene_config
 
     table = _table("Scenes", "scene", "task", "instruction", "objects", "horizon")
+    broken: list[str] = []
     for name in available(extra):
         try:
             config, _ = load_scene_config(name, extra=extra)
         except RobogenError as error:
-            table.add_row(name, _broken(error))
+            broken.append(f"{name}: {error}")
             continue
         table.add_row(
             name,
@@ -95,36 +100,43 @@ def _scenes(extra: tuple[Path, ...]) -> Table:
             ", ".join(config.objects),
             f"{config.horizon_s:g} s at {config.control_hz:g} Hz",
         )
-    return table
+    return Listing(table, broken)
 
 
-def _policies(extra: tuple[Path, ...]) -> Table:
+def _policies(extra: tuple[Path, ...]) -> Listing:
+    from robogen.errors import RobogenError
     from robogen.policies.library import CHECKPOINT, available, checkpoints
     from robogen.scenes.library import read_yaml
 
     table = _table("Policies", "policy", "what it is", "scenes")
+    broken: list[str] = []
     for name, file in available(extra).items():
-        pattern = read_yaml(file).get(CHECKPOINT)
+        try:
+            pattern = read_yaml(file).get(CHECKPOINT)
+        except RobogenError as error:
+            broken.append(f"{name}: {error}")
+            continue
         if isinstance(pattern, str) and "{scene}" in pattern:
             scenes = ", ".join(checkpoints(file, pattern)) or "no checkpoint yet; robogen train"
         else:
             scenes = "any that fits its spec" if pattern else "any"
         table.add_row(name, first_comment(file), scenes)
-    return table
+    return Listing(table, broken)
 
 
-def _factors(extra: tuple[Path, ...]) -> Table:
+def _factors(extra: tuple[Path, ...]) -> Listing:
     from robogen.errors import RobogenError
     from robogen.perturbations.library import available, load_factor
 
     table = _table(
         "Factors", "factor", "what it does", "kind", "phase", "noticed by", "range at severity 1"
     )
+    broken: list[str] = []
     for name, file in available(extra).items():
         try:
             factor = load_factor(name, extra_dirs=extra)
         except RobogenError as error:
-            table.add_row(name, _broken(error))
+            broken.append(f"{name}: {error}")
             continue
         table.add_row(
             name,
@@ -134,19 +146,20 @@ def _factors(extra: tuple[Path, ...]) -> Table:
             factor.channel,
             factor.range_text(1.0),
         )
-    return table
+    return Listing(table, broken)
 
 
-def _suites(extra: tuple[Path, ...]) -> Table:
+def _suites(extra: tuple[Path, ...]) -> Listing:
     from robogen.errors import RobogenError
     from robogen.perturbations.library import available_suites, load_suite
 
     table = _table("Suites", "suite", "what it is", "conditions", "episodes", "factors")
+    broken: list[str] = []
     for name, file in available_suites(extra).items():
         try:
             suite = load_suite(name, extra)
         except RobogenError as error:
-            table.add_row(name, _broken(error))
+            broken.append(f"{name}: {error}")
             continue
         table.add_row(
             name,
@@ -155,4 +168,4 @@ def _suites(extra: tuple[Path, ...]) -> Table:
             str(suite.episodes or "as asked"),
             ", ".join(suite.factors) if len(suite.factors) < 13 else f"all {len(suite.factors)}",
         )
-    return table
+    return Listing(table, broken)

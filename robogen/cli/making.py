@@ -219,7 +219,13 @@ def train(context: typer.Context) -> None:
 
 
 def _train(
-    data: Sequence[Path], out: Path, recipe: Any, words: Sequence[str], *, threads: int, resume: bool
+    data: Sequence[Path],
+    out: Path,
+    recipe: Any,
+    words: Sequence[str],
+    *,
+    threads: int,
+    resume: bool,
 ) -> None:
     from robogen.cli.progress import duration
     from robogen.train.bc import Progress

@@ -144,9 +144,13 @@ class StudyView:
         """The bar over one cell per condition of the group that runs."""
         head = Table.grid(padding=(0, 2, 0, 0))
         head.add_row(
-            ProgressBar(total=max(self.total, 1), completed=self.done, width=28),
-            f"{self.done}/{self.total}",
-            self._pace(),
+            ProgressBar(
+                total=max(self.total, 1),
+                completed=self.done,
+                width=max(8, min(28, self._console.width // 3 - 8)),
+            ),
+            Text(f"{self.done}/{self.total}", no_wrap=True),
+            Text(self._pace(), no_wrap=True, overflow="ellipsis"),
         )
         if self._design is None or self._group is None:
             return head
@@ -177,7 +181,9 @@ class StudyView:
         scored, success, errored = self._scored[key], self._success[key], self._errored[key]
         name = condition if len(condition) <= 21 else f"{condition[:20]}…"
         text = Text(f"{name:<21} ", no_wrap=True)
-        text.append(f"{success:>3}/{scored:<3}" if scored else "   ·   ", "bold" if scored else "dim")
+        text.append(
+            f"{success:>3}/{scored:<3}" if scored else "   ·   ", "bold" if scored else "dim"
+        )
         if errored:
             text.append(f" ×{errored}", "bold red")
         return text

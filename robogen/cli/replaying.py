@@ -30,7 +30,9 @@ def replay(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[EPISODE]", help="scene/policy/condition/episode[/repeat]."),
+        typer.Argument(
+            metavar="EPISODE", help="scene/policy/condition/episode, and /repeat of a rerun."
+        ),
     ] = None,
     scene: Annotated[str | None, typer.Option(help="Scene.")] = None,
     policy: Annotated[str | None, typer.Option(help="Policy.")] = None,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from robogen.report import Run
 
 _MOST_ERRORS = 5
+_WIDE = 130
+"""Columns of a terminal that has room for physical ranges beside the numbers."""
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +51,7 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     out: Annotated[
         Path | None,
-        typer.Argument(metavar="[OUT.parquet]", help="File; RUN/episodes.parquet by default."),
+        typer.Argument(metavar="OUT.parquet", help="File; RUN/episodes.parquet by default."),
     ] = None,
     actions: Annotated[
         bool, typer.Option("--actions", help="Add every episode's applied actions.")
@@ -68,7 +70,13 @@ def print_run(run: Run, console: Console, *, behaviour: bool) -> None:
     from robogen.report import terminal_table
     from robogen.report.words import headline
 
-    tables = terminal_table(run.summary, ranges=run.ranges, behaviour=behaviour)
+    ranges = {
+        name: text if text.count("; ") < 3 else f"{text.count('; ') + 1} factors at once"
+        for name, text in run.ranges.items()
+    }
+    if console.width < _WIDE:
+        ranges = {}  # they would squeeze the numbers; the page has them
+    tables = terminal_table(run.summary, ranges=ranges, behaviour=behaviour)
     for table in tables:
         console.print(table)
     for group in run.summary.groups:

@@ -6,12 +6,21 @@ import ast
 import types
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from typer.core import TyperCommand
 
+import robogen
 from robogen.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -33,10 +42,8 @@ def documented(module: str, name: str) -> tuple[Setting, ...]:
     They are read from the source: a field's docstring exists nowhere else, and help should not have
     to import MuJoCo or torch.
     """
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    source = Path(robogen.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     found: list[Setting] = []
     body = next(
         node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name
@@ -96,9 +103,7 @@ def _print_settings(settings: Sequence[Setting]) -> None:
     )
 
 
-def parse(
-    words: Sequence[str], kinds: Mapping[str, Any], command: str
-) -> dict[str, Any]:
+def parse(words: Sequence[str], kinds: Mapping[str, Any], command: str) -> dict[str, Any]:
     """Values of ``key=value`` words; lists as in ``[a,b]``.
 
     Args:
@@ -128,11 +133,13 @@ def parse(
             raise ConfigError(f"'{key}' is given twice. Give it once; a list is [a,b].")
         try:
             override = parser.parse_override(word)
-            if override.is_sweep_override():
-                raise ConfigError(
-                    f"'{word}' gives several values. Write a list with brackets: {key}=[...]."
-                )
             value = override.value()
+            if override.is_sweep_override():
+                # a,b can only mean a list here, where nothing is swept
+                value = [
+                    parser.parse_override(f"{key}={item}").value()
+                    for item in override.sweep_string_iterator()
+                ]
         except HydraException as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
@@ -157,10 +164,10 @@ def checked(key: str, value: Any, kind: Any) -> Any:
         raise ConfigError(f"{key} must be {_words(kind)}, got {value!r}. Correct the value.")
     if kind is float:
         return float(value)
-    if get_origin(kind) is tuple:
-        return tuple(value)
-    if get_origin(kind) is list and isinstance(value, str):
-        return [value]
+    for option in get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,):
+        if value is not None and get_origin(option) in (tuple, list):
+            items = value if isinstance(value, list) else [value]
+            return tuple(items) if get_origin(option) is tuple else items
     return value
 
 
@@ -172,8 +179,9 @@ def _fits(value: Any, kind: Any) -> bool:
         return any(_fits(value, option) for option in get_args(kind))
     if origin is tuple or origin is list:
         inner = get_args(kind)[0]
-        alone = origin is list and _fits(value, inner)  # data=demos for data=[demos]
-        return alone or (isinstance(value, list) and all(_fits(item, inner) for item in value))
+        # data=demos stands for data=[demos]
+        items = value if isinstance(value, list) else [value]
+        return all(_fits(item, inner) for item in items)
     if kind is types.NoneType:
         return value is None
     if kind is bool:

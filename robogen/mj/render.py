@@ -43,6 +43,8 @@ class _Process:
 
     context: Any = None
     backend: str = ""
+    owner: int = 0
+    """Process that made the context; a forked child must not draw with it."""
 
 
 def choose_backend() -> str:
@@ -54,8 +56,15 @@ def gl_context() -> Any:
     """The process's OpenGL context, made current; created on first use.
 
     Raises:
-        GraphicsError: No backend works; the message has the apt line.
+        GraphicsError: No backend works (the message has the apt line), or this process was forked
+            from one that draws.
     """
+    if _Process.context is not None and _Process.owner != os.getpid():
+        raise GraphicsError(
+            "This process was forked from one that already draws, and OpenGL does not survive a "
+            "fork. Start processes with 'spawn' or 'forkserver' (for Gymnasium: "
+            "AsyncVectorEnv(..., context='spawn'))."
+        )
     if _Process.context is None:
         asked = os.environ.get("MUJOCO_GL", "").lower()
         backends = (asked,) if asked else ("egl", "osmesa")
@@ -66,7 +75,7 @@ def gl_context() -> Any:
             except Exception as error:
                 failures.append(f"{backend}: {error}")
                 continue
-            _Process.backend = backend
+            _Process.backend, _Process.owner = backend, os.getpid()
             break
         else:
             raise GraphicsError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,11 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 def matrix_of(vector: ArrayLike) -> NDArray[np.float64]:
     """Rotation matrix (3, 3) of a rotation vector (3,) [rad]."""
     turn = np.asarray(vector, dtype=np.float64)
-    angle = float(np.linalg.norm(turn))
-    if angle == 0.0:
-        return np.eye(3)
+    angle = math.sqrt(turn @ turn)
     quat_wxyz, matrix = np.empty(4), np.empty(9)
-    mujoco.mju_axisAngle2Quat(quat_wxyz, turn / angle, angle)
+    mujoco.mju_axisAngle2Quat(quat_wxyz, turn / angle if angle > 0.0 else turn, angle)
     mujoco.mju_quat2Mat(matrix, quat_wxyz)
     return matrix.reshape(3, 3)
 

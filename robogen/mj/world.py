@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,15 @@ RAMP_PIECES = 10
 """Pieces a control step's ramp of actuator targets is cut into."""
 _CORNERS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 """Of the unit box (8, 3)."""
+
+
+@functools.cache
+def _pieces(count: int) -> tuple[NDArray[np.float64], list[int]]:
+    """Share of the way (pieces, 1) at each piece of a ramp over ``count`` steps, and its steps."""
+    pieces = min(RAMP_PIECES, count)
+    ends = [round(count * piece / pieces) for piece in range(pieces + 1)]
+    shares = np.arange(1, pieces + 1)[:, None] / pieces
+    return shares, [after - before for before, after in itertools.pairwise(ends)]
 
 
 class Contact(NamedTuple):
@@ -71,6 +81,7 @@ class World:
         self._state_size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
         self._body_ids = {name: number for number, name in enumerate(self.body_names)}
         self._site_ids = {self.model.site(i).name: i for i in range(self.model.nsite)}
+        self._camera_ids = {name: number for number, name in enumerate(self.camera_names)}
         self._geom_bodies = [self.body_names[body] for body in self.model.geom_bodyid]
         self._subtree_geoms: dict[str, NDArray[np.intp]] = {}
 
@@ -91,7 +102,8 @@ class World:
         renderer = self._renderers.get(profile)
         if renderer is None:
             renderer = self._renderers[profile] = FrameRenderer(self.model, profile)
-        return renderer.render(self.data, self.model.camera(camera).id, width, height)
+        number = _number(self._camera_ids, "camera", camera)
+        return renderer.render(self.data, number, width, height)
 
     def close(self) -> None:
         """Free device memory; the world cannot be drawn afterwards."""
@@ -111,14 +123,13 @@ class World:
         A stepped position target jerks the arm and shakes what it holds; the ramp is what a
         robot's own interpolator does. Controls change :data:`RAMP_PIECES` times.
         """
-        start = self.data.ctrl[actuators].copy()
-        pieces = min(RAMP_PIECES, count)
-        done = 0
-        for piece in range(1, pieces + 1):
-            self.data.ctrl[actuators] = start + (piece / pieces) * (targets - start)
-            upto = round(count * piece / pieces)
-            mujoco.mj_step(self.model, self.data, nstep=upto - done)
-            done = upto
+        model, data = self.model, self.data
+        controls = data.ctrl
+        shares, counts = _pieces(count)
+        start = controls[actuators]
+        for values, steps in zip(start + shares * (targets - start), counts, strict=True):
+            controls[actuators] = values
+            mujoco.mj_step(model, data, nstep=steps)
 
     def forward(self) -> None:
         """Recompute everything that follows from positions and controls."""
@@ -159,7 +170,7 @@ class World:
 
     def is_finite(self) -> bool:
         """Whether positions and velocities are all finite numbers."""
-        return bool(np.isfinite(self.data.qpos).all() and np.isfinite(self.data.qvel).all())
+        return math.isfinite(self.data.qpos.sum() + self.data.qvel.sum())
 
     # -- joints and actuators --------------------------------------------------------------------
 
@@ -225,6 +236,10 @@ class World:
         found = _number(self._body_ids, "body", body)
         return Pose(self.data.xpos[found].copy(), self.data.xmat[found].reshape(3, 3).copy())
 
+    def body_position(self, body: str) -> NDArray[np.float64]:
+        """World position (3,) [m] of a body."""
+        return np.array(self.data.xpos[_number(self._body_ids, "body", body)])
+
     def body_velocity(self, body: str) -> NDArray[np.float64]:
         """Linear velocity (3,) [m/s] of a body's centre of mass, world frame."""
         velocity = np.empty(6)
@@ -243,6 +258,10 @@ class World:
         found = _number(self._site_ids, "site", site)
         position, rotation = self.data.site_xpos[found], self.data.site_xmat[found]
         return Pose(position.copy(), rotation.reshape(3, 3).copy())
+
+    def site_position(self, site: str) -> NDArray[np.float64]:
+        """World position (3,) [m] of a site."""
+        return np.array(self.data.site_xpos[_number(self._site_ids, "site", site)])
 
     def site_size(self, site: str) -> NDArray[np.float64]:
         """Size (3,) [m] of a site; half lengths of a box."""

@@ -301,7 +301,7 @@ class Episode:
             duration_s=self._step / self._scene.spec.control_hz if scored else None,
             instruction=self._instruction,
             draws=self._draws,
-            placement=getattr(self._scene, "placement", {}),
+            placement=self._scene.placement if self._first is not None else {},
             reached=self._reached(),
             behaviour=self._scene.behaviour() if scored else {},
             observation_hash=self._hashes[0],

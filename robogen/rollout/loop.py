@@ -84,14 +84,18 @@ def _round(
     answers = _ask(policy, rows, observations, live, batch, sink)
     for slot, chunk in answers.items():
         episode = live[slot]
+        outcome = None
         try:
-            chunk = episode.check(chunk)
-            for action in chunk[: policy.spec.action.execute]:
+            for action in episode.check(chunk)[: policy.spec.action.execute]:
                 if episode.execute(action):
-                    sink(live.pop(slot).finish())
+                    outcome = episode.finish()
                     break
         except Exception as error:
             _end(live.pop(slot), error, sink, kind="policy")
+            continue
+        if outcome is not None:
+            del live[slot]
+            sink(outcome)  # out here: a full disk is not this episode's fault
 
 
 def _ask(

@@ -1,4 +1,4 @@
-"""An episode run again from its recorded commands: no policy, the same physics, frames if wanted."""
+"""An episode run again from its recorded commands: the same physics, without the policy."""
 
 from __future__ import annotations
 

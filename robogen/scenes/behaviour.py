@@ -45,7 +45,7 @@ class BehaviourMeter:
         self._movable = tuple(movable)
         self._intended = tuple(f"{state.resolve(name)}/" for name in intended)
         self._hz = control_hz
-        self._path: list[NDArray[np.float64]] = [world.site_pose(tcp).position]
+        self._path: list[NDArray[np.float64]] = [world.site_position(tcp)]
         self._peak = 0.0
         self._unintended = 0
         self._touching_wrong: set[str] = set()
@@ -54,7 +54,7 @@ class BehaviourMeter:
 
     def update(self) -> None:
         """Sample after a control step."""
-        self._path.append(self._world.site_pose(self._tcp).position)
+        self._path.append(self._world.site_position(self._tcp))
         wrong: set[str] = set()
         gripped: set[str] = set()
         for contact in self._world.contacts():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,7 +87,7 @@ class Controller:
                 joints = self._command + spec.scale_rotation * np.clip(change, -1.0, 1.0)
             self._command = np.clip(joints, self._limits[:, 0], self._limits[:, 1])
             self.target = self._kinematics.forward(self._command)
-        closing = float(np.clip(action[-1], -1.0, 1.0))
+        closing = max(-1.0, min(1.0, float(action[-1])))
         if spec.gripper == "open_positive":
             closing = -closing
         gripper = self._robot.gripper
@@ -93,23 +95,25 @@ class Controller:
 
     def _move_tool(self, action: NDArray[np.float64], spec: ActionSpec) -> None:
         if spec.mode == "delta_eef":
-            delta = np.clip(action[:6], -1.0, 1.0)
+            delta = np.minimum(np.maximum(action[:6], -1.0), 1.0)
             position = self.target.position + spec.scale_position * delta[:3]
             turn = matrix_of(spec.scale_rotation * delta[3:])
             rotation = turn @ self.target.rotation
         else:
             position = np.array(action[:3])
             rotation = matrix_of(action[3:6])
-        measured = self._world.site_pose(self._tcp).position
+        measured = self._world.site_position(self._tcp)
         offset = position - measured
-        distance = float(np.linalg.norm(offset))
+        distance = math.hypot(*offset)
         if distance > LEASH:
             position = measured + offset * (LEASH / distance)
         self.target = Pose(position, orthonormal(rotation))
         self._command = self._kinematics.solve(self._command, self.target)
 
     def _write(self, gripper: float) -> None:
-        self.targets = np.append(self._command, gripper)
+        self.targets = np.empty(len(self._command) + 1)
+        self.targets[:-1] = self._command
+        self.targets[-1] = gripper
 
     @property
     def actuators(self) -> NDArray[np.intp]:

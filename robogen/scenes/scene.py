@@ -17,9 +17,10 @@ from robogen.scenes.behaviour import BehaviourMeter
 from robogen.scenes.build import ROBOT, assemble, camera_name
 from robogen.scenes.controller import Controller
 from robogen.scenes.library import load_scene_config
-from robogen.scenes.oracle import Oracle, Situation
+from robogen.scenes.oracle import Oracle
 from robogen.scenes.placement import draw_uniforms, occupied, places
 from robogen.scenes.schema import Choice, SceneConfig
+from robogen.scenes.skill import Situation
 from robogen.scenes.task import Referee, TaskState
 from robogen.seeding import EpisodeSeed
 from robogen.specs import (
@@ -86,6 +87,8 @@ class TabletopScene:
             horizon=config.horizon,
         )
         self._choice = config.task.choices[0]
+        self.placement: dict[str, list[float]] = {}
+        """Where each object's base stood at the last reset: x, y [m], yaw [rad]."""
         self.spec_edit: SpecEdit | None = None
         """This episode's edits of the specification, when it was recompiled."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -69,10 +70,10 @@ class TaskState:
         """Position (3,) [m] of an object's root, a site or the gripper's tool point."""
         name = self.resolve(name)
         if name == "gripper":
-            return self.world.site_pose(self._tcp).position
+            return self.world.site_position(self._tcp)
         if name in self._roots:
-            return self.world.body_pose(self._roots[name]).position
-        return self.world.site_pose(name).position
+            return self.world.body_position(self._roots[name])
+        return self.world.site_position(name)
 
     def root(self, name: str) -> str:
         """Root body of an object."""
@@ -110,7 +111,7 @@ class TaskState:
     def near(self, *, a: str, b: str, distance: float, planar: bool = False) -> bool:
         """Two points are within a distance [m], in space or seen from above."""
         gap = self.position(a) - self.position(b)
-        return bool(np.linalg.norm(gap[:2] if planar else gap) <= distance)
+        return math.hypot(*(gap[:2] if planar else gap)) <= distance
 
     def lifted(self, *, object: str, height: float) -> bool:
         """The object has risen by at least a height [m]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
@@ -134,6 +135,8 @@ def split_words(words: Iterable[str]) -> tuple[list[str], dict[str, dict[str, di
             value = parser.parse_override(f"value={text}").value()
         except HydraException as error:
             raise ConfigError(f"Cannot read the value of '{word}': {_first_line(error)}") from error
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"The value of '{word}' must be finite, got {value}. Correct it.")
         items.setdefault(group, {}).setdefault(name, {})[key] = value
     return rest, items
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,14 @@ class Design:
     """What tells scenes, factors and policies from others of the same name."""
     adaptations: Mapping[str, tuple[str, ...]]
     """Differences between a policy's and a scene's conventions that are bridged, in words."""
+    given: Mapping[str, Policy] = field(default_factory=dict)
+    """Policies that live in this process and have no file, by name; they cannot reach workers."""
+
+    def load_policy(self, name: str, scene: str) -> Policy:
+        """A policy of the study, from its file unless it was given."""
+        if name in self.given:
+            return self.given[name]
+        return load_study_policy(self.config, name, scene, self.extra_dirs)
 
     @property
     def hash(self) -> str:
@@ -112,9 +120,7 @@ def build_factor(config: StudyConfig, name: str, extra_dirs: Sequence[Path]) -> 
     return load_factor(name, overrides, extra_dirs)
 
 
-def factor_identity(
-    config: StudyConfig, name: str, extra_dirs: Sequence[Path]
-) -> dict[str, Any]:
+def factor_identity(config: StudyConfig, name: str, extra_dirs: Sequence[Path]) -> dict[str, Any]:
     """What tells a factor from another of the same name: its class and parameters."""
     overrides = config.overrides("perturbation", name)
     overrides.pop("severity", None)
@@ -135,14 +141,29 @@ def build_perturbation(
     return Perturbation(factors, split=condition.split)
 
 
-def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
+def resolve(
+    config: StudyConfig,
+    extra_dirs: Sequence[Path] = (),
+    given: Mapping[str, Policy] | None = None,
+) -> Design:
     """Load everything a study names, once, and settle what applies where.
+
+    Args:
+        config: What was asked.
+        extra_dirs: The user's configuration folders.
+        given: Policies without a file, by the name that ``config.policy`` has for them.
 
     Raises:
         ConfigError: A name or value is wrong; FactorError: a factor asked for by name does not
             apply; SpecError: a policy does not fit a scene; PolicyError: one cannot be loaded.
     """
     config.validate()
+    given = dict(given or {})
+    if given and config.workers != 0:
+        raise ConfigError(
+            f"Policy '{next(iter(given))}' is an object of this process and cannot reach worker "
+            f"processes, got workers={config.workers}. Set workers=0, or write a policy file."
+        )
     scenes, policies = config.names("scene"), config.names("policy")
     for group, names in (("scene", scenes), ("policy", policies)):
         if not names:
@@ -167,7 +188,9 @@ def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
             for factor in condition.factors:
                 identities[f"factor {factor}"] = factor_identity(config, factor, extra_dirs)
         for policy_name in policies:
-            policy = load_study_policy(config, policy_name, name, extra_dirs)
+            policy = given.get(policy_name) or load_study_policy(
+                config, policy_name, name, extra_dirs
+            )
             fit = fit_policy(policy, scene)
             adaptations[f"{policy_name} on {name}"] = tuple(a.what for a in fit.adaptations)
             identities[f"policy {policy_name} on {name}"] = {
@@ -177,7 +200,8 @@ def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
             }
             own = config.repeats
             repeats[policy_name] = own if own is not None else int(not policy.spec.deterministic)
-            policy.close()
+            if policy_name not in given:
+                policy.close()
         scene.close()
     return Design(
         config=config,
@@ -191,6 +215,7 @@ def resolve(config: StudyConfig, extra_dirs: Sequence[Path] = ()) -> Design:
         repeats=repeats,
         identities=identities,
         adaptations=adaptations,
+        given=given,
     )
 
 

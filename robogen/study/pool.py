@@ -109,6 +109,7 @@ class Pool:
             [sys.executable, "-m", "robogen.study.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
+            stdout=2,  # what a policy prints must not end up among the results
             env=environment,
             start_new_session=True,  # Ctrl-C reaches the parent alone
         )

@@ -11,7 +11,7 @@ from robogen.rollout.episode import Episode, EpisodeTask, Outcome
 from robogen.rollout.loop import run
 from robogen.scenes.scene import TabletopScene, load_scene
 from robogen.specs import SceneSpec
-from robogen.study.design import Design, fit_policy, load_study_policy
+from robogen.study.design import Design, fit_policy
 
 
 @dataclass
@@ -105,7 +105,7 @@ class GroupRunner:
         overrides = config.overrides("scene", scene)
         self._group = _Group(
             key=(scene, policy),
-            policy=load_study_policy(config, policy, scene, extra),
+            policy=self._design.load_policy(policy, scene),
             scenes=[
                 load_scene(scene, overrides=overrides, extra=extra) for _ in range(config.slots)
             ],
@@ -115,7 +115,8 @@ class GroupRunner:
     def close(self) -> None:
         """Free the current group's scenes and policy."""
         if self._group is not None:
-            self._group.policy.close()
+            if self._group.key[1] not in self._design.given:
+                self._group.policy.close()
             for scene in self._group.scenes:
                 scene.close()
             self._group = None

@@ -1,7 +1,7 @@
 """Every scene, factor and policy there is, and how the laws look at them.
 
-Nothing here names one: a file added to ``scenes/``, ``perturbations/`` or ``policies/`` is under every
-law at once.
+Nothing here names one: a file added to ``scenes/``, ``perturbations/`` or ``policies/`` is under
+every law at once.
 """
 
 from __future__ import annotations
@@ -151,10 +151,8 @@ def play(
     tape = Tape([], [state_bytes(scene)], [], False)
     steps = scene.spec.horizon if actions is None else len(actions)
     for step in range(steps):
-        if actions is None:
-            wanted = scene.expert_action(spec, filtered.pending())
-        else:
-            wanted = actions[step]
+        expert = actions is None
+        wanted = scene.expert_action(spec, filtered.pending()) if expert else actions[step]
         command = filtered(wanted)
         result = scene.step(command, spec)
         tape.actions.append(command)

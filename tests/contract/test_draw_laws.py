@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -116,7 +117,7 @@ def _apart(train: list[object], held_out: list[object]) -> bool:
     labelled = [(value, 0) for value in train] + [(value, 1) for value in held_out]
     for key in (lambda pair: abs(pair[0]), lambda pair: pair[0]):
         labels = [label for _, label in sorted(labelled, key=key)]
-        changes = sum(one != other for one, other in zip(labels, labels[1:], strict=False))
+        changes = sum(one != other for one, other in itertools.pairwise(labels))
         if 1 <= changes < 2 * BANDS:
             return True
     return False

@@ -1,0 +1,5 @@
+"""``python -m robogen`` is the command line."""
+
+from robogen.cli import main
+
+main()
