@@ -54,14 +54,14 @@ def documented(module: str, name: str) -> tuple[Setting, ...]:
         text = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             text = " ".join(str(after.value.value).replace("``", "").split())
-        default = "" if node.value is None else ast.unparse(node.value)
+        default = "" if node.value is None else ast.unparse(node.value).replace("'", "")
         found.append(Setting(node.target.id, _hydra(default), _hydra(text)))
     return tuple(found)
 
 
 def _hydra(text: str) -> str:
     """Python's words as they are written on the command line."""
-    for word, written in (("None", "null"), ("False", "false"), ("True", "true"), ("'", "")):
+    for word, written in (("None", "null"), ("False", "false"), ("True", "true")):
         text = text.replace(word, written)
     return text
 
@@ -89,6 +89,7 @@ def help_with(
 
 def _print_settings(settings: Sequence[Setting]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.panel import Panel
     from rich.table import Table
 
@@ -97,7 +98,7 @@ def _print_settings(settings: Sequence[Setting]) -> None:
     table.add_column()
     for item in settings:
         key = f"{item.name}={item.default}"
-        table.add_row(key if len(key) <= 28 else f"{item.name}=…", item.text)
+        table.add_row(escape(key if len(key) <= 28 else f"{item.name}=…"), escape(item.text))
     Console(highlight=False).print(
         Panel(table, title="Settings, with their defaults", title_align="left", border_style="dim")
     )

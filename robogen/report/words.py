@@ -225,7 +225,7 @@ def ranking_sentences(group: GroupSummary) -> list[str]:
                 )
             total = len(ranking.sets) * (len(ranking.sets) - 1) // 2
             sentences.append(
-                f"{len(ranking.inseparable)} of {count(total, 'pair')} of factors cannot be "
+                f"Of {count(total, 'pair')} of factors, {len(ranking.inseparable)} cannot be "
                 "separated."
             )
         sentences.append(

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import RobogenError
+from robogen.errors import PolicyError, RobogenError
 from robogen.policies.base import Policy
 from robogen.rollout.episode import Episode, Outcome
 from robogen.specs import Observation
@@ -129,13 +129,21 @@ def _ask(
 def padded(
     policy: Policy, rows: Sequence[int], observations: Sequence[Observation], batch: int
 ) -> NDArray[np.float64]:
-    """Answers (len(rows), chunk, dim); a policy that pads is called with ``batch`` rows."""
-    if not policy.pad:
-        return np.asarray(policy.act(rows, observations), dtype=np.float64)
-    missing = batch - len(observations)
+    """Answers (len(rows), chunk, dim); a policy that pads is called with ``batch`` rows.
+
+    Raises:
+        PolicyError: The policy answered another number of rows than it was asked.
+    """
+    missing = batch - len(observations) if policy.pad else 0
     filled = [*observations, *([observations[-1]] * missing)]
     numbers = [*rows, *([-1] * missing)]
-    return np.asarray(policy.act(numbers, filled), dtype=np.float64)[: len(observations)]
+    answer = np.asarray(policy.act(numbers, filled), dtype=np.float64)
+    if answer.shape[:1] != (len(filled),):
+        raise PolicyError(
+            f"The policy was asked for {len(filled)} rows and returned an array of shape "
+            f"{answer.shape}. act must return (rows, chunk, dim)."
+        )
+    return answer[: len(observations)]
 
 
 def _end(episode: Episode, error: Exception, sink: Callable[[Outcome], None], *, kind: str) -> None:

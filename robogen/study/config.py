@@ -47,7 +47,7 @@ class StudyConfig:
     """Reruns of nominal episodes for the noise floor; None: 1 for policies that are not
     deterministic, else 0."""
     workers: int | None = None
-    """Worker processes; None: one per core. 0 runs in this process."""
+    """Worker processes; None: one per core. 0 runs in this process, without a deadline."""
     slots: int = 8
     """Episodes in flight per worker."""
     batch: int = 8
