@@ -238,10 +238,11 @@ def markdown(
         f"Written by `{command}`.",
         "",
         "One step is 50 ms of simulated time and two RGB frames read back, on one core, by one",
-        "process. Every environment draws as it ships: robots, meshes, scenes and renderer settings",
-        "differ, and the second table says how, and whose control rate was set to 20 Hz for this. The ratios compare what a step costs, not what the",
-        "environments are for. Profile fast is what robogen's evaluations run with unless told",
-        "otherwise; profile nice adds shadows and multisampling, as some of the others have.",
+        "process. Every environment draws as it ships: robots, meshes, scenes and renderer",
+        "settings differ. The second table says how, and whose control rate was set to 20 Hz.",
+        "The ratios compare what a step costs, not what the environments are for. Profile fast is",
+        "what robogen's evaluations run with unless told otherwise; profile nice adds shadows and",
+        "multisampling, as some of the others have.",
         "",
         f"- Machine: {processor()}, {os.cpu_count()} cores; load average at the end {load};"
         f" process priority nice {os.nice(0)}",
@@ -282,6 +283,7 @@ def row(*cells: str) -> str:
 def contents(facts: dict[str, Any]) -> list[str]:
     """Cells that say what a step of an environment consisted of."""
     height, width, *_ = facts["frames"][0]
+    physics = f"{facts['simulated_s'] / facts['timestep']:.0f} of {1e3 * facts['timestep']:g} ms"
     changed = f" ({facts['changed']})" if "changed" in facts else ""
     shadow = "none"
     if facts["shadow_map"]:
@@ -289,7 +291,7 @@ def contents(facts: dict[str, Any]) -> list[str]:
         shadow = f"{facts['shadow_map']} px, {lights} light{'s' if lights > 1 else ''}"
     return [
         f"{1e3 * facts['simulated_s']:.0f} ms",
-        f"{facts['simulated_s'] / facts['timestep']:.0f} of {1e3 * facts['timestep']:g} ms{changed}",
+        physics + changed,
         f"{len(facts['frames'])} of {width} × {height} px",
         shadow,
         str(max(facts["samples"], 1)),

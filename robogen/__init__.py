@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from robogen.perturbations.engine import Perturbation as Perturbation
     from robogen.policies.base import Policy as Policy
     from robogen.records.schema import EpisodeRecord as EpisodeRecord
+    from robogen.scenes.base import Scene as Scene
     from robogen.scenes.scene import TabletopScene as TabletopScene
     from robogen.specs import ActionSpec as ActionSpec
     from robogen.specs import CameraSpec as CameraSpec
@@ -53,6 +54,7 @@ _HOMES = {
     "robogen.perturbations.engine": ("Perturbation",),
     "robogen.policies.base": ("Policy",),
     "robogen.records.schema": ("EpisodeRecord",),
+    "robogen.scenes.base": ("Scene",),
     "robogen.scenes.scene": ("TabletopScene",),
     "robogen.specs": (
         "ActionSpec",

@@ -16,7 +16,7 @@ from robogen.errors import ConfigError
 from robogen.perturbations.base import Factor
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene
+from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, RenderProfile, Split
 
@@ -64,7 +64,7 @@ class Collected(NamedTuple):
 
 
 def collect(
-    scene: TabletopScene,
+    scene: Scene,
     out: Path,
     recipe: CollectionRecipe,
     *,
@@ -92,7 +92,7 @@ def collect(
         cameras=cameras,
         state={part: scene.spec.state[part] for part in recipe.state},
         action=action,
-        points=scene.config.task.points,
+        points=scene.point_names,
         render=recipe.render,
         collection={**_settings(recipe), "factors": [factor.name for factor in factors]},
         command=command,
@@ -127,7 +127,7 @@ def _rounds(factors: Sequence[Factor], recipe: CollectionRecipe) -> Iterator[Per
 
 
 def demonstrate(
-    scene: TabletopScene,
+    scene: Scene,
     index: int,
     recipe: CollectionRecipe,
     *,

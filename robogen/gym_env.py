@@ -104,7 +104,7 @@ class SceneEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         self._state = tuple(state)
         self._profile = render
         self._render_size = render_size
-        people = [n for n, c in self.scene.config.cameras.items() if c.kind == "human"]
+        people = self.scene.human_cameras
         self._render_camera = render_camera or (*people, *offered.cameras)[0]
         self.render_mode = render_mode
         self.metadata = {**type(self).metadata, "render_fps": round(offered.control_hz)}

@@ -16,7 +16,7 @@ from robogen.errors import ConfigError, FactorError, RecordsError
 from robogen.perturbations.base import Factor, check_severity
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene
+from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import CameraSpec, Draw, RenderProfile, Split
 
@@ -102,7 +102,7 @@ class Sheet:
 
 
 def contact_sheet(
-    scene: TabletopScene,
+    scene: Scene,
     factors: Sequence[Factor],
     settings: PreviewSettings,
     *,
@@ -152,7 +152,7 @@ def contact_sheet(
 
 
 def _look(
-    scene: TabletopScene,
+    scene: Scene,
     perturbation: Perturbation,
     factor: Factor | None,
     seed: EpisodeSeed,

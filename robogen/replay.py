@@ -20,7 +20,8 @@ from robogen.records.reader import read_records
 from robogen.records.schema import EpisodeKey, EpisodeRecord, plain
 from robogen.report.load import load_run
 from robogen.rollout.rerun import Moment, Rerun, rerun
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.base import Scene
+from robogen.scenes.scene import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec
 from robogen.stats import GroupSummary
@@ -133,7 +134,7 @@ def stored_episode(run_dir: Path, key: EpisodeKey, extra_dirs: tuple[Path, ...] 
     return Stored(record, config, condition, action, cameras, folders, manifest)
 
 
-def open_scene(stored: Stored) -> TabletopScene:
+def open_scene(stored: Stored) -> Scene:
     """The episode's scene, provided that it and the factors still are what was recorded.
 
     Raises:
@@ -164,7 +165,7 @@ def open_scene(stored: Stored) -> TabletopScene:
 
 def replay(
     stored: Stored,
-    scene: TabletopScene,
+    scene: Scene,
     *,
     cameras: tuple[CameraSpec, ...] = (),
     watch: Callable[[Moment], None] | None = None,
@@ -205,7 +206,7 @@ def _differences(record: EpisodeRecord, again: Rerun) -> Iterator[str]:
 # -- films -----------------------------------------------------------------------------------------
 
 
-def film(stored: Stored, scene: TabletopScene, file: Path) -> Replayed:
+def film(stored: Stored, scene: Scene, file: Path) -> Replayed:
     """Replay an episode into an MP4: the policy's cameras side by side over a caption.
 
     Raises:
@@ -224,11 +225,11 @@ def film(stored: Stored, scene: TabletopScene, file: Path) -> Replayed:
         )
 
 
-def _views(scene: TabletopScene, wanted: tuple[str, ...]) -> list[str]:
+def _views(scene: Scene, wanted: tuple[str, ...]) -> list[str]:
     """A third-person and a wrist camera, the policy's own where it has them."""
     views = []
     for kind in ("third_person", "wrist"):
-        of_kind = [n for n in scene.spec.cameras if scene.config.cameras[n].kind == kind]
+        of_kind = [n for n in scene.spec.cameras if scene.camera_kinds[n] == kind]
         views += ([n for n in of_kind if n in wanted] or of_kind)[:1]
     return views
 
@@ -331,7 +332,7 @@ def study_videos(
         (item for item in chosen if not video_file(run_dir, item).exists()),
         key=lambda item: item.key,
     )
-    scene: TabletopScene | None = None
+    scene: Scene | None = None
     try:
         for done, item in enumerate(missing):
             progress(done, len(missing))

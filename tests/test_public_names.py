@@ -25,6 +25,7 @@ NAMES = [
     "PolicySpec",
     "RecordsError",
     "RobogenError",
+    "Scene",
     "SceneEnv",
     "SceneError",
     "SceneSpec",

@@ -15,7 +15,7 @@ from robogen.perturbations.base import ActionFilter
 from robogen.perturbations.engine import Perturbation
 from robogen.records.schema import EpisodeRecord, Telemetry
 from robogen.rollout.evidence import compare_observations, judge
-from robogen.scenes.scene import TabletopScene
+from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, Draw, Observation, PolicySpec
 
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 def begin(
-    scene: TabletopScene,
+    scene: Scene,
     perturbation: Perturbation,
     seed: EpisodeSeed,
     *,
@@ -104,7 +104,7 @@ class Episode:
     def __init__(
         self,
         *,
-        scene: TabletopScene,
+        scene: Scene,
         perturbation: Perturbation,
         task: EpisodeTask,
         policy: PolicySpec,

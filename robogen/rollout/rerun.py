@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene
+from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, Draw, RenderProfile
 
@@ -41,7 +41,7 @@ class Rerun(NamedTuple):
 
 
 def rerun(
-    scene: TabletopScene,
+    scene: Scene,
     perturbation: Perturbation,
     seed: EpisodeSeed,
     actions: NDArray[np.float64],

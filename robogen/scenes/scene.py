@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robogen.errors import ConfigError, unknown
+from robogen.mj.roles import CameraKind
 from robogen.mj.spec_edit import SpecEdit
 from robogen.mj.world import Pose, World
+from robogen.scenes.base import StepResult
 from robogen.scenes.behaviour import BehaviourMeter
 from robogen.scenes.build import ROBOT, assemble, camera_name
 from robogen.scenes.controller import Controller
@@ -27,19 +29,11 @@ from robogen.specs import (
     ActionSpec,
     CameraSpec,
     InitialState,
+    RenderProfile,
     SceneFacts,
     SceneSpec,
     Split,
 )
-
-
-class StepResult(NamedTuple):
-    """What one control step led to."""
-
-    success: bool
-    progress: float
-    finite: bool
-    """Whether the simulation is still made of numbers."""
 
 
 class TabletopScene:
@@ -138,6 +132,21 @@ class TabletopScene:
         templates = (task.instruction, *task.paraphrases.get(split, ()))
         return tuple(self._worded(text, self._choice) for text in templates)
 
+    @property
+    def camera_kinds(self) -> dict[str, CameraKind]:
+        """``third_person`` or ``wrist``, by name of each camera offered to policies."""
+        return {n: c.kind for n, c in self.config.cameras.items() if c.kind != "human"}
+
+    @property
+    def human_cameras(self) -> tuple[str, ...]:
+        """Cameras for people and videos, never offered to policies."""
+        return tuple(n for n, c in self.config.cameras.items() if c.kind == "human")
+
+    @property
+    def point_names(self) -> tuple[str, ...]:
+        """Names of the task's points."""
+        return self.config.task.points
+
     def other_instruction(self) -> str | None:
         """The instruction for another of the visible choices, if there is one."""
         for choice in self.config.task.choices:
@@ -223,13 +232,17 @@ class TabletopScene:
 
     # -- observation -----------------------------------------------------------------------------
 
-    def render(self, camera: str, *, width: int, height: int, profile: str) -> NDArray[np.uint8]:
+    def render(
+        self, camera: str, *, width: int, height: int, profile: RenderProfile
+    ) -> NDArray[np.uint8]:
         """One upright RGB frame (height, width, 3) uint8."""
         if camera not in self._cameras:
             raise ConfigError(unknown("camera", camera, self._cameras))
         return self.world.render(self._cameras[camera], width=width, height=height, profile=profile)
 
-    def images(self, cameras: Iterable[CameraSpec], profile: str) -> dict[str, NDArray[np.uint8]]:
+    def images(
+        self, cameras: Iterable[CameraSpec], profile: RenderProfile
+    ) -> dict[str, NDArray[np.uint8]]:
         """Frames by camera name."""
         return {
             camera.name: self.render(

@@ -23,7 +23,8 @@ from robogen.perturbations.library import (
 from robogen.policies.base import Policy
 from robogen.policies.library import load_policy
 from robogen.records.schema import SCHEMA_VERSION, EpisodeKey
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.base import Scene
+from robogen.scenes.scene import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import Match, Split, match
 from robogen.study.config import StudyConfig
@@ -228,7 +229,7 @@ def load_study_policy(
     )
 
 
-def fit_policy(policy: Policy, scene: TabletopScene) -> Match:
+def fit_policy(policy: Policy, scene: Scene) -> Match:
     """Compare conventions; raises before step 0 when they do not fit."""
     return match(policy.spec, scene.spec)
 
@@ -294,7 +295,7 @@ def _plain_suite(factors: tuple[str, ...], config: StudyConfig) -> Suite:
 
 def _applicable(
     config: StudyConfig,
-    scene: TabletopScene,
+    scene: Scene,
     suite: Suite,
     asked: bool,
     extra_dirs: Sequence[Path],

@@ -11,7 +11,7 @@ from typing import Any
 from robogen.mj.render import gl_info
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene
+from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec
 
@@ -54,7 +54,7 @@ def fingerprint() -> dict[str, Any]:
     return {"versions": versions(), "gl": gl_info(), "cpu": processor()}
 
 
-def golden(scene: TabletopScene, steps: int = 20) -> dict[str, str]:
+def golden(scene: Scene, steps: int = 20) -> dict[str, str]:
     """Hashes of a scene's first frame and of its state after some oracle steps.
 
     Two machines with equal hashes draw the same pixels and compute the same physics.

@@ -9,7 +9,8 @@ from robogen.policies.base import Policy
 from robogen.records.schema import EpisodeKey
 from robogen.rollout.episode import Episode, EpisodeTask, Outcome
 from robogen.rollout.loop import run
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.base import Scene
+from robogen.scenes.scene import load_scene
 from robogen.specs import SceneSpec
 from robogen.study.design import Design, fit_policy
 
@@ -20,7 +21,7 @@ class _Group:
 
     key: tuple[str, str]
     policy: Policy
-    scenes: list[TabletopScene]
+    scenes: list[Scene]
 
 
 class GroupRunner:
