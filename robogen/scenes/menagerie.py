@@ -108,7 +108,7 @@ def dress(arm: mujoco.MjSpec, robot: str) -> None:
 def _decimated(mesh: Path) -> Path:
     """A cached STL of a mesh with :data:`KEEP` of its faces."""
     key = hashlib.blake2b(
-        mesh.read_bytes() + f"{KEEP}:{_FEWEST}".encode(), digest_size=8
+        mesh.read_bytes() + f"{KEEP}:{_FEWEST}:merged".encode(), digest_size=8
     ).hexdigest()
     target = cache_dir() / f"{mesh.stem}_{key}.stl"
     if target.is_file():
@@ -121,6 +121,9 @@ def _decimated(mesh: Path) -> Path:
             "pip install 'robogen[menagerie]'."
         ) from error
     loaded: Any = trimesh.load(mesh, force="mesh", process=True)
+    # An OBJ repeats a vertex for every normal and texture coordinate; left apart, each face would
+    # shrink on its own and the surface fall to shreds.
+    loaded.merge_vertices(merge_tex=True, merge_norm=True)
     wanted = max(_FEWEST, round(KEEP * len(loaded.faces)))
     if len(loaded.faces) > wanted:
         loaded = loaded.simplify_quadric_decimation(face_count=wanted)
