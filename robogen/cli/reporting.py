@@ -34,9 +34,13 @@ def report(
     behaviour: Annotated[
         bool, typer.Option("--behaviour", help="Add a table of behaviour changes.")
     ] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", help="Also write the tables as Markdown to this file."),
+    ] = None,
 ) -> None:
     """Write report.html and report.json of one or several runs, and print their tables."""
-    from robogen.report import build_report
+    from robogen.report import build_report, markdown_table
 
     built = build_report(runs)
     console = common.output()
@@ -45,6 +49,10 @@ def report(
         print_errors(run, console)
     page, _ = built.write(out or (runs[0] if len(runs) == 1 else Path()))
     console.print(f"Report: {page}", soft_wrap=True)
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text("\n".join(markdown_table(run) for run in built.runs), encoding="utf-8")
+        console.print(f"Markdown: {markdown}", soft_wrap=True)
 
 
 def export(
@@ -70,12 +78,8 @@ def print_run(run: Run, console: Console, *, behaviour: bool) -> None:
     from robogen.report import terminal_table
     from robogen.report.words import headline
 
-    ranges = {
-        name: text if text.count("; ") < 3 else f"{text.count('; ') + 1} factors at once"
-        for name, text in run.ranges.items()
-    }
-    if console.width < _WIDE:
-        ranges = {}  # they would squeeze the numbers; the page has them
+    # where there is no room they would squeeze the numbers; the page has them
+    ranges = run.ranges if console.width >= _WIDE else {}
     tables = terminal_table(run.summary, ranges=ranges, behaviour=behaviour)
     for table in tables:
         console.print(table)

@@ -56,6 +56,9 @@ class ReachCount(NamedTuple):
     did_not_reach: int
 
 
+_SPELLED_OUT = 3
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One study as recorded so far."""
@@ -70,12 +73,9 @@ class Run:
 
     @property
     def ranges(self) -> dict[str, str]:
-        """Physical range of each condition, in words."""
+        """Physical range of each condition, in words; many at once are counted, not spelled out."""
         return {
-            item["id"]: "; ".join(
-                f"{name}: {text}" if len(item["ranges"]) > 1 else str(text)
-                for name, text in item["ranges"].items()
-            )
+            item["id"]: _range_text(item["ranges"])
             for item in self.manifest.get("conditions", [])
             if item.get("ranges")
         }
@@ -237,3 +237,11 @@ def _planned(manifest: Mapping[str, Any], records: Records) -> int | None:
         if not any((scene, factor) in impossible for factor in condition.get("factors", []))
     )
     return total + sum(record.repeat > 0 for record in records)
+
+
+def _range_text(ranges: Mapping[str, str]) -> str:
+    if len(ranges) == 1:
+        return str(next(iter(ranges.values())))
+    if len(ranges) <= _SPELLED_OUT:
+        return "; ".join(f"{name}: {text}" for name, text in ranges.items())
+    return f"{len(ranges)} factors at once, each over its own range"

@@ -228,6 +228,9 @@ def describe(design: Design, machine: dict[str, Any], command: str = "") -> dict
         },
         "adaptations": {k: list(v) for k, v in design.adaptations.items() if v},
         "command": command,
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "episodes_total": sum(1 for _ in iter(design.keys())),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
