@@ -208,6 +208,13 @@ def wait_until(true: object, complaint: str, seconds: float = 90.0) -> None:
         time.sleep(0.05)
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # gone, or about to be
+        return []
+
+
 class Assassin(Silent):
     """Kills one worker when the first record comes in."""
 
@@ -215,13 +222,12 @@ class Assassin(Silent):
         self.killed = 0
 
     def record(self, record: EpisodeRecord) -> None:
-        workers = [
-            child
-            for child in psutil.Process().children()
-            if "robogen.study.worker" in child.cmdline()
-        ]
-        if not self.killed and workers:
-            self.killed = workers[0].pid
+        if self.killed:
+            return
+        children = psutil.Process().children()
+        workers = [c.pid for c in children if "robogen.study.worker" in command_of(c)]
+        if workers:
+            self.killed = workers[0]
             os.kill(self.killed, signal.SIGKILL)
 
 
