@@ -57,12 +57,8 @@ class BehaviourMeter:
         self._path.append(self._world.site_position(self._tcp))
         wrong: set[str] = set()
         gripped: set[str] = set()
-        for contact in self._world.contacts():
-            one, other = contact.body1, contact.body2
-            if other.startswith(self._prefix):
-                one, other = other, one
-            if not one.startswith(self._prefix):
-                continue
+        for contact in self._world.contacts(self._prefix):
+            other = contact.body2 if contact.body1.startswith(self._prefix) else contact.body1
             self._peak = max(self._peak, contact.force)
             if not other.startswith(self._intended) and not other.startswith(self._prefix):
                 wrong.add(other)

@@ -94,21 +94,23 @@ class Controller:
         self._write(gripper.open + 0.5 * (closing + 1.0) * (gripper.closed - gripper.open))
 
     def _move_tool(self, action: NDArray[np.float64], spec: ActionSpec) -> None:
-        if spec.mode == "delta_eef":
+        if spec.mode == "absolute_eef":
+            target = Pose(np.array(action[:3]), matrix_of(action[3:6]))
+        elif any(action[:6]):
             delta = np.minimum(np.maximum(action[:6], -1.0), 1.0)
-            position = self.target.position + spec.scale_position * delta[:3]
-            turn = matrix_of(spec.scale_rotation * delta[3:])
-            rotation = turn @ self.target.rotation
+            target = Pose(
+                self.target.position + spec.scale_position * delta[:3],
+                orthonormal(matrix_of(spec.scale_rotation * delta[3:]) @ self.target.rotation),
+            )
         else:
-            position = np.array(action[:3])
-            rotation = matrix_of(action[3:6])
+            target = self.target
         measured = self._world.site_position(self._tcp)
-        offset = position - measured
+        offset = target.position - measured
         distance = math.hypot(*offset)
         if distance > LEASH:
-            position = measured + offset * (LEASH / distance)
-        self.target = Pose(position, orthonormal(rotation))
-        self._command = self._kinematics.solve(self._command, self.target)
+            target = Pose(measured + offset * (LEASH / distance), target.rotation)
+        self.target = target
+        self._command = self._kinematics.solve(self._command, target)
 
     def _write(self, gripper: float) -> None:
         self.targets = np.empty(len(self._command) + 1)
