@@ -1,4 +1,4 @@
-"""Frames are drawn for the policy's queries and history, for nothing else, and are the right ones."""
+"""Frames are drawn for queries and history alone, and they are the right ones."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_wrong_values_are_named(overrides, words):
 
 
 def test_an_unknown_scene_offers_the_nearest():
-    with pytest.raises(ConfigError, match="Did you mean 'drawer'. Available: drawer, pick, push"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'drawer'\? Available: drawer, pick, push"):
         load_scene_config("drawr")
 
 
