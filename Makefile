@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
+GL_PACKAGES := libegl1 libopengl0 libgl1-mesa-dri libosmesa6
 
 # $(call apt,PACKAGES,WHY,then): install as root on Debian, else say how and run `then`.
 define apt
@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	fi
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  $(call apt,python3-venv,Python's venv module,exit 1); }
-	@$(PYTHON) -c 'import ctypes.util as u, sys; sys.exit(not (u.find_library("EGL") or u.find_library("OSMesa")))' || { \
+	@$(PYTHON) -c 'from ctypes.util import find_library as f; import sys; sys.exit(not (f("EGL") and (f("OpenGL") or f("GL")) or f("OSMesa")))' || { \
 	  $(call apt,$(GL_PACKAGES),offscreen OpenGL for rendering,true); }
 	@[ -x $(BIN)/python ] || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing $(TORCH) (the largest part, a few minutes)"

@@ -8,6 +8,7 @@ on the device; drawing a second model through it would show the first's (seen on
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,8 +75,10 @@ def gl_context() -> Any:
                 _Process.context = _make_context(backend)
             except Exception as error:
                 failures.append(f"{backend}: {error}")
+                _forget_opengl()
                 continue
             _Process.backend, _Process.owner = backend, os.getpid()
+            os.environ["MUJOCO_GL"] = backend  # MuJoCo's own loader of OpenGL functions reads it
             break
         else:
             raise GraphicsError(
@@ -105,6 +108,14 @@ def _make_context(backend: str) -> Any:
     context = GLContext(width, height)
     context.make_current()
     return context
+
+
+def _forget_opengl() -> None:
+    """Let another backend be tried: PyOpenGL settles on a platform when it is first imported."""
+    os.environ.pop("PYOPENGL_PLATFORM", None)
+    for name in [*sys.modules]:
+        if name.split(".")[0] == "OpenGL" or name.startswith(("mujoco.egl", "mujoco.osmesa")):
+            del sys.modules[name]
 
 
 def gl_info() -> dict[str, str]:
