@@ -57,7 +57,7 @@ class Staring(ZeroPolicy):
     def __init__(self, cameras: tuple[str, ...], size: int) -> None:
         super().__init__()
         seen = tuple(CameraSpec(name=name, width=size, height=size) for name in cameras)
-        observation = ObservationSpec(cameras=seen, state=("eef_pos",))
+        observation = ObservationSpec(cameras=seen)
         self.spec = PolicySpec(observation=observation, action=self.spec.action)
 
 

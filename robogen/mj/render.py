@@ -85,8 +85,20 @@ def gl_context() -> Any:
                 f"No offscreen OpenGL backend works here ({'; '.join(failures)}). "
                 f"On Debian: {APT}. Then try again, or set MUJOCO_GL to egl or osmesa."
             )
-    _Process.context.make_current()
+    if not _is_current():
+        _Process.context.make_current()
     return _Process.context
+
+
+def _is_current() -> bool:
+    """Whether the process's context is current in this thread; asking is cheaper than making so."""
+    handle = getattr(_Process.context, "_context", None)
+    if _Process.backend != "egl" or not hasattr(handle, "address"):
+        return False
+    from OpenGL.EGL import eglGetCurrentContext
+
+    current = eglGetCurrentContext()
+    return bool(current) and current.address == handle.address  # type: ignore[union-attr]
 
 
 def _make_context(backend: str) -> Any:

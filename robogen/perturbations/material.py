@@ -102,12 +102,13 @@ class RoleTexture(ModelFactor):
         )
         tile = pattern(draw["pattern"], draw["seed"], face * self.zoom)[:face, :face]
         repeats = (-(-height // face), -(-width // face), 1)
-        target = np.tile(tile, repeats)[:height, :width].astype(np.float32)  # cube faces alike
+        mixed = np.tile(tile, repeats)[:height, :width]  # cube faces alike
         blend = np.float32(draw["blend"])
-        seen = pixels[..., :3].astype(np.float32)
-        seen *= (1 - blend) * colour
-        seen += blend * target
-        mixed = (seen + np.float32(0.5)).clip(0, 255).astype(np.uint8)
+        if blend < 1:  # else the pattern is all that is left
+            seen = pixels[..., :3].astype(np.float32)
+            seen *= (1 - blend) * colour
+            seen += blend * mixed
+            mixed = (seen + np.float32(0.5)).clip(0, 255).astype(np.uint8)
         if channels > 3:
             mixed = np.concatenate([mixed, pixels[..., 3:]], axis=2)
         edit.paint(texture, mixed)
