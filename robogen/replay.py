@@ -26,7 +26,7 @@ from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec
 from robogen.stats import GroupSummary
 from robogen.study.config import StudyConfig
-from robogen.study.design import Design, build_perturbation, factor_identity
+from robogen.study.design import Design, build_factor, build_perturbation, factor_identity
 
 SIDE = 256
 """Edge of a camera's picture in a video [px]."""
@@ -60,7 +60,11 @@ class Stored(NamedTuple):
     @property
     def perturbation(self) -> Perturbation:
         """The condition's factors."""
-        return build_perturbation(self.config, self.condition, self.extra_dirs)
+        factors = {
+            name: build_factor(self.config, name, self.extra_dirs)
+            for name in self.condition.factors
+        }
+        return build_perturbation(self.config, self.condition, factors)
 
     @property
     def seed(self) -> EpisodeSeed:

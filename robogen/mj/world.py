@@ -179,10 +179,6 @@ class World:
         """``qpos`` addresses of scalar joints."""
         return np.array([self.model.joint(j).qposadr[0] for j in joints], dtype=np.intp)
 
-    def dof_addresses(self, joints: Sequence[str]) -> NDArray[np.intp]:
-        """``qvel`` addresses of scalar joints."""
-        return np.array([self.model.joint(j).dofadr[0] for j in joints], dtype=np.intp)
-
     def actuator_ids(self, actuators: Sequence[str]) -> NDArray[np.intp]:
         """Control indices of actuators."""
         return np.array([self.model.actuator(a).id for a in actuators], dtype=np.intp)

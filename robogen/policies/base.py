@@ -27,6 +27,8 @@ class Policy(ABC):
 
     spec: PolicySpec
     pad: ClassVar[bool] = False
+    scene: str | None = None
+    """Scene the policy was trained for; None when it does not say."""
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         """Episodes begin in these rows.

@@ -146,7 +146,13 @@ def padded(
     return answer[: len(observations)]
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, RobogenError):
+        return str(error)
+    return f"{error!r}; its traceback is in the telemetry table of records.sqlite"
+
+
 def _end(episode: Episode, error: Exception, sink: Callable[[Outcome], None], *, kind: str) -> None:
     """Finish an episode unscored; a bug's traceback goes to telemetry."""
-    episode.fail(kind, str(error) if isinstance(error, RobogenError) else repr(error))
+    episode.fail(kind, _reason(error))
     sink(episode.finish(traceback="".join(traceback.format_exception(error))))

@@ -165,7 +165,10 @@ def compose_study(words: Sequence[str]) -> StudyConfig:
             composed = compose(config_name="robogen_study", overrides=list(rest))
         config = OmegaConf.to_object(composed)
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(f"The configuration is not valid: {_first_line(error)}") from error
+        reason = _first_line(error.__cause__ or error)
+        raise ConfigError(
+            f"The configuration is not valid: {reason} 'robogen eval --help' lists every key."
+        ) from error
     assert isinstance(config, StudyConfig)
     config.items = items
     config.validate()
@@ -180,6 +183,6 @@ def compose_study(words: Sequence[str]) -> StudyConfig:
     return config
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if text.endswith(".") else f"{text}."

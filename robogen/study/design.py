@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from robogen.errors import ConfigError, FactorError
+from robogen.errors import ConfigError, FactorError, PolicyError, unknown
 from robogen.perturbations.base import Factor
 from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import (
@@ -60,6 +60,8 @@ class Design:
     """Noise-floor reruns of nominal episodes, by policy."""
     identities: Mapping[str, Mapping[str, Any]]
     """What tells scenes, factors and policies from others of the same name."""
+    factors: Mapping[str, Factor]
+    """Every factor of the conditions, made once: editing its file cannot change a running study."""
     adaptations: Mapping[str, tuple[str, ...]]
     """Differences between a policy's and a scene's conventions that are bridged, in words."""
     given: Mapping[str, Policy] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class Design:
 
     def perturbation(self, condition: Condition) -> Perturbation:
         """The factors of a condition at their severities."""
-        return build_perturbation(self.config, condition, self.extra_dirs)
+        return build_perturbation(self.config, condition, self.factors)
 
     def seed(self, key: EpisodeKey) -> EpisodeSeed:
         """The seed of an episode: the same for every condition and policy."""
@@ -131,15 +133,14 @@ def factor_identity(config: StudyConfig, name: str, extra_dirs: Sequence[Path]) 
 
 
 def build_perturbation(
-    config: StudyConfig, condition: Condition, extra_dirs: Sequence[Path]
+    config: StudyConfig, condition: Condition, factors: Mapping[str, Factor]
 ) -> Perturbation:
     """A condition's factors; ``perturbation.<name>.severity`` scales that factor's dose."""
-    factors = []
+    dosed = []
     for name in condition.factors:
         own = config.overrides("perturbation", name).get("severity")
-        severity = condition.severity if own is None else own
-        factors.append((build_factor(config, name, extra_dirs), severity))
-    return Perturbation(factors, split=condition.split)
+        dosed.append((factors[name], condition.severity if own is None else own))
+    return Perturbation(dosed, split=condition.split)
 
 
 def resolve(
@@ -170,7 +171,10 @@ def resolve(
         if not names:
             raise ConfigError(f"{group} is empty. Name at least one, see 'robogen list'.")
     suite, asked = _wanted(config, extra_dirs)
+    _refuse_unused(config, suite, extra_dirs)
     config = _with_parameters(config, suite)
+    named = sorted({name for condition in suite.conditions for name in condition.factors})
+    factors = {name: build_factor(config, name, extra_dirs) for name in named}
     identities: dict[str, dict[str, Any]] = {}
     conditions: dict[str, tuple[Condition, ...]] = {}
     skipped: list[Skipped] = []
@@ -181,10 +185,10 @@ def resolve(
         scene = load_scene(name, overrides=config.overrides("scene", name), extra=extra_dirs)
         scene.prepare(_probe_seed(config, name))
         identities[f"scene {name}"] = scene.identity()
-        conditions[name], missing = _applicable(config, scene, suite, asked, extra_dirs)
+        conditions[name], missing = _applicable(config, scene, suite, asked, factors)
         skipped += missing
         for condition in conditions[name]:
-            perturbation = build_perturbation(config, condition, extra_dirs)
+            perturbation = build_perturbation(config, condition, factors)
             ranges[condition.id] = {**ranges.get(condition.id, {}), **perturbation.ranges}
             for factor in condition.factors:
                 identities[f"factor {factor}"] = factor_identity(config, factor, extra_dirs)
@@ -215,6 +219,7 @@ def resolve(
         episodes=config.episodes or suite.episodes or EPISODES,
         repeats=repeats,
         identities=identities,
+        factors=factors,
         adaptations=adaptations,
         given=given,
     )
@@ -231,6 +236,11 @@ def load_study_policy(
 
 def fit_policy(policy: Policy, scene: Scene) -> Match:
     """Compare conventions; raises before step 0 when they do not fit."""
+    if policy.scene not in (None, scene.spec.name):
+        raise PolicyError(
+            f"The policy was trained for scene '{policy.scene}' and is asked to act in "
+            f"'{scene.spec.name}'. Choose a checkpoint made for this scene."
+        )
     return match(policy.spec, scene.spec)
 
 
@@ -248,6 +258,11 @@ def _wanted(config: StudyConfig, extra_dirs: Sequence[Path]) -> tuple[Suite, boo
         suite = load_suite(config.suite, extra_dirs)
         settled = tuple(_settled(c, config) for c in suite.conditions)
         return replace(suite, conditions=settled), False
+    if "all" in factors and len(factors) > 1:
+        raise ConfigError(
+            f"perturbation=all already means every factor, got {factors}. Write perturbation=all, "
+            "or list factors without it."
+        )
     if factors == ["all"]:
         names = tuple(available(extra_dirs))
         suite = _plain_suite(names, config)
@@ -256,6 +271,20 @@ def _wanted(config: StudyConfig, extra_dirs: Sequence[Path]) -> tuple[Suite, boo
     for name in factors:
         build_factor(config, name, extra_dirs)
     return _plain_suite(tuple(factors), config), True
+
+
+def _refuse_unused(config: StudyConfig, suite: Suite, extra_dirs: Sequence[Path]) -> None:
+    """An override that nothing would read is a mistake, most often a misspelt name."""
+    used = sorted({name for condition in suite.conditions for name in condition.factors})
+    for name in config.items.get("perturbation", {}):
+        if name not in used:
+            known = available(extra_dirs)
+            if name not in known:
+                raise ConfigError(unknown("factor", name, known, "Correct perturbation.<name>."))
+            raise ConfigError(
+                f"perturbation.{name} is set, but this study does not use that factor (it uses "
+                f"{', '.join(used) or 'none'}). Add it to perturbation=, or drop the override."
+            )
 
 
 def _split(config: StudyConfig) -> Split:
@@ -298,22 +327,19 @@ def _applicable(
     scene: Scene,
     suite: Suite,
     asked: bool,
-    extra_dirs: Sequence[Path],
+    factors: Mapping[str, Factor],
 ) -> tuple[tuple[Condition, ...], list[Skipped]]:
     """Conditions that act on a scene, nominal first, and the factors left out."""
     _, facts = scene.prepare(_probe_seed(config, scene.spec.name))
-    names = sorted({name for condition in suite.conditions for name in condition.factors})
     reasons: dict[str, str] = {}
-    for name in names:
-        factor = build_factor(config, name, extra_dirs)
+    for factor in factors.values():
         probe = Perturbation([(factor, 1.0)], split=_split(config))
         reasons |= probe.not_applicable(scene.world, facts)
     if asked and reasons:
         name, reason = next(iter(reasons.items()))
-        usable = [n for n in available(extra_dirs) if n not in reasons]
         raise FactorError(
-            f"Factor '{name}' does not apply to scene '{scene.spec.name}': {reason} Choose among "
-            f"the others ({', '.join(usable)}), or another scene."
+            f"Factor '{name}' does not apply to scene '{scene.spec.name}': {reason.rstrip('.')}. "
+            "Leave it out, or choose another scene; --dry-run with suite=all lists what applies."
         )
     kept: list[Condition] = [Condition()]
     for condition in suite.conditions:
@@ -323,7 +349,7 @@ def _applicable(
         elif any(name in reasons for name in condition.factors):
             continue
         if condition.id not in [item.id for item in kept]:
-            build_perturbation(config, condition, extra_dirs)
+            build_perturbation(config, condition, factors)
             kept.append(condition)
     skipped = [
         Skipped(scene=scene.spec.name, factor=name, reason=reason)

@@ -207,11 +207,17 @@ class Pool:
         for worker in list(self._workers):
             code = worker.process.poll()
             if code is not None:
-                self._replace(worker, f"the worker process died (exit code {code})", "crash")
+                self._replace(
+                    worker,
+                    f"the worker process died (exit code {code}); what it printed is on standard "
+                    "error. retry_errors=true runs the episode again",
+                    "crash",
+                )
             elif worker.busy and time.monotonic() - worker.heard > self._design.config.deadline_s:
                 self._replace(
                     worker,
-                    f"no sign of life for {self._design.config.deadline_s:g} s (deadline_s)",
+                    f"no sign of life for {self._design.config.deadline_s:g} s; raise deadline_s "
+                    "if the policy is merely slow, and run again with retry_errors=true",
                     "hang",
                 )
 

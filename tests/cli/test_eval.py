@@ -69,7 +69,13 @@ def test_interrupted_study_resumes(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.fspath(HERE)}
     command = [sys.executable, "-c", "from robogen.cli import main; main()", *words.split()]
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a test run in the background has Ctrl-C ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
