@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robogen.errors import PolicyError
-from robogen.perturbations.base import ActionFilter
+from robogen.perturbations.base import ActionFilter, ObservationFactor
 from robogen.perturbations.engine import Perturbation
 from robogen.records.schema import EpisodeRecord, Telemetry
 from robogen.rollout.evidence import compare_observations, judge
@@ -133,6 +133,7 @@ class Episode:
         self._filter: ActionFilter | None = None
         self._instruction = ""
         self._hashes = ("", "")
+        self._idle: frozenset[str] = frozenset()
         self._next_query = 0
         self.success = False
         self._progress = 0.0
@@ -164,6 +165,8 @@ class Episode:
         clock = time.perf_counter()
         images = self._scene.images(self._spec.cameras, self._spec.render)
         if filtered and self._perturbation.has_image_filter:
+            if self._first is None:
+                self._idle = self._idle_filters(images)
             for name in images:
                 rng = self.task.seed.stream("image", self._step, name)
                 images[name] = self._perturbation.filter_image(images[name], self._draws, rng)
@@ -172,6 +175,20 @@ class Episode:
         return Observation(
             images=images, state=state, instruction=self._instruction, step=self._step
         )
+
+    def _idle_filters(self, images: Mapping[str, NDArray[np.uint8]]) -> frozenset[str]:
+        """Sensing factors that, alone, leave every camera's frame as it is."""
+        idle = set()
+        for factor in self._perturbation.factors:
+            draw = self._draws.get(factor.name)
+            if not isinstance(factor, ObservationFactor) or not draw:
+                continue
+            rng = self.task.seed.stream("idle", factor.name)
+            if all(
+                np.array_equal(factor.apply(image, draw, rng), image) for image in images.values()
+            ):
+                idle.add(factor.name)
+        return frozenset(idle)
 
     def observe(self) -> Observation:
         """The observation of this query, with history, and privileged facts where declared."""
@@ -331,8 +348,10 @@ class Episode:
                 difference=difference,
                 fields=fields.get(factor.name, {}),
                 altered_step=self._altered,
+                idle=factor.name in self._idle,
             )
             for factor in self._perturbation.factors
+            if self._perturbation.severities[factor.name] > 0
         }
 
     def _telemetry(self, traceback: str | None) -> Telemetry:

@@ -40,6 +40,7 @@ def judge(
     difference: Mapping[str, Any],
     fields: Mapping[str, str],
     altered_step: int | None,
+    idle: bool = False,
 ) -> dict[str, Any]:
     """Verdict and evidence of one factor.
 
@@ -50,6 +51,7 @@ def judge(
         difference: Result of :func:`compare_observations`.
         fields: Hash by changed mjModel field the factor wrote.
         altered_step: First control step whose executed command differs from the policy's.
+        idle: Whether the factor filters frames and left the first ones as they were.
     """
     channel = factor.channel
     evidence: dict[str, Any] = {}
@@ -63,7 +65,10 @@ def judge(
             moved = privileged and factor.phase == "data"
             verdict = "reached" if moved else "not observed"
         else:
-            verdict = "reached" if any(difference["camera"].values()) else "did not reach"
+            # beside other factors, changed pixels alone would not be this one's doing
+            own = bool(fields) or factor.phase not in ("model", "spec")
+            seen = own and not idle and any(difference["camera"].values())
+            verdict = "reached" if seen else "did not reach"
     elif channel == "state":
         evidence["state"] = difference["state"]
         moved = difference["state"] > 0 or any(difference["camera"].values())

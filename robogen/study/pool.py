@@ -23,6 +23,8 @@ from robogen.study.design import Design
 _POLL_S = 0.5
 _STARTUP_S = 180.0
 """How long a worker may take to import, build scenes and load its policy."""
+_STILLBORN = 3
+"""So many workers in a row that do not come up mean that none will."""
 
 
 @dataclass
@@ -77,6 +79,8 @@ class Pool:
         self._workers: list[_Worker] = []
         self._queue: deque[EpisodeKey] = deque()
         self._suspects: deque[EpisodeKey] = deque()
+        self._stillborn = 0
+        """Workers that died before they asked for work, since the last one that did."""
 
     def run(self, keys: Iterable[EpisodeKey]) -> None:
         """Run episodes to the end; raises what a worker could not set up."""
@@ -124,6 +128,8 @@ class Pool:
         """Kill a worker, sort out its episodes, start another in its place."""
         _kill(worker)
         if not worker.ready:
+            self._stillborn += 1
+        if self._stillborn >= _STILLBORN:
             raise RobogenError(
                 f"Worker {worker.number} did not start: {why}. What it printed is above; 'robogen "
                 "doctor' checks this machine. Nothing recorded is lost."
@@ -189,6 +195,7 @@ class Pool:
         worker.heard = time.monotonic()
         what = message[0]
         worker.ready = True
+        self._stillborn = 0
         if what == "started":
             worker.queued.remove(message[1])
             worker.running.append(message[1])
