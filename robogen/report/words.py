@@ -271,6 +271,7 @@ def method_paragraphs(summary: StudySummary) -> list[str]:
         "matched outcomes.",
         "Mean progress has a betting interval (Waudby-Smith and Ramdas), valid at every n. Changes "
         "of behaviour are matched mean differences with Student's interval, uncorrected: read "
-        "them as description. An errored episode is not a failure: it leaves every rate and pair, "
-        "and the bounds say what it could have changed.",
+        "them as description; contacts are looked at once a control step, so a peak force is a "
+        "lower bound. An errored episode is not a failure: it leaves every rate and pair, and the "
+        "bounds say what it could have changed.",
     ]

@@ -77,7 +77,11 @@ class BehaviourMeter:
                     self._held[name] = False
 
     def summary(self) -> dict[str, float]:
-        """Path length [m], mean jerk of the tool [m/s^3], peak robot contact force [N], counts."""
+        """Path length [m], mean jerk of the tool [m/s^3], peak robot contact force [N], counts.
+
+        Contacts are looked at once a control step: an impact that begins and ends between two
+        steps is not seen, so the peak is a lower bound.
+        """
         path = np.array(self._path)
         steps = np.diff(path, axis=0)
         jerk = np.diff(path, n=3, axis=0) * self._hz**3

@@ -88,7 +88,6 @@ def run_study(
         run_dir: Its folder; resumed when it holds part of this very study.
         observer: Watches; silent by default.
         command: What the user typed, for the manifest.
-        command: What the user typed, for the manifest.
 
     Raises:
         RecordsError: The folder is locked, foreign, unwritable or from a machine that differs.
