@@ -292,8 +292,6 @@ class TabletopScene:
             tool=self.world.site_pose(self._tcp),
             command=Pose(position, command.rotation),
             spec=spec,
-            opening=self._opening(),
-            largest_opening=2 * self._assembly.robot.gripper.open,
         )
         return self._oracle.act(now)
 

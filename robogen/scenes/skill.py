@@ -48,9 +48,6 @@ class Situation(NamedTuple):
     command: Pose
     """Commanded tool pose, with what is still under way."""
     spec: ActionSpec
-    opening: float
-    """Distance between the fingers [m]."""
-    largest_opening: float
 
 
 class Skill(ABC):
