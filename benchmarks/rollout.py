@@ -39,7 +39,7 @@ from robogen.perturbations.library import available, load_factor
 from robogen.policies.zero import ZeroPolicy
 from robogen.rollout.episode import Episode, EpisodeTask
 from robogen.rollout.loop import run
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.scene import TabletopScene, load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import CameraSpec, ObservationSpec, PolicySpec
 
@@ -158,7 +158,7 @@ class Bare:
 
 def settings(name: str, size: int) -> tuple[TabletopScene, Staring, Bare]:
     """A scene, a policy and a bare loop, warm."""
-    scene = load_scene(name)
+    scene = load_tabletop(name)
     policy = Staring(scene.spec.cameras, size)
     first = episode(scene, policy, 0)
     first.start()
@@ -289,7 +289,7 @@ def factor_share(name: str, size: int) -> None:
 
 def memory(name: str, size: int, episodes: int) -> None:
     """Resident memory over many short episodes, factors one after the other."""
-    scene = load_scene(name, overrides={"horizon_s": 0.3})
+    scene = load_tabletop(name, overrides={"horizon_s": 0.3})
     policy = Staring(scene.spec.cameras, size)
     process = psutil.Process()
     seed = EpisodeSeed(domain="evaluate", study=0, scene=name, episode=0)

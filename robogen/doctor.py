@@ -40,7 +40,7 @@ _TORCH = (
     "torch.cuda.is_available()]))"
 )
 _GOLDEN = (
-    "import json, sys; from robogen.scenes.scene import load_scene; "
+    "import json, sys; from robogen.scenes.load import load_scene; "
     "from robogen.study.fingerprint import golden; "
     "print(json.dumps(golden(load_scene(sys.argv[1]))))"
 )

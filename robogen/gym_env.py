@@ -19,7 +19,7 @@ from robogen.perturbations.library import available as factors_available
 from robogen.perturbations.library import load_factor
 from robogen.rollout.episode import begin
 from robogen.scenes.library import available as scenes_available
-from robogen.scenes.scene import load_scene
+from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, Draw, RenderProfile, Split
 

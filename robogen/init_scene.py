@@ -18,7 +18,7 @@ from robogen.errors import ConfigError, SceneError
 from robogen.mj.roles import Roles
 from robogen.mj.world import World
 from robogen.scenes.library import available
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 
 _OPENING = 0.08
@@ -110,7 +110,7 @@ def _reference(model: Path, file: Path) -> str:
 
 def _build_once(name: str, folder: Path) -> None:
     """Load the new scene and start an episode, so that what is wrong is said now."""
-    scene = load_scene(name, extra=[folder])
+    scene = load_tabletop(name, extra=[folder])
     try:
         seed = EpisodeSeed(domain="validate", study=0, scene=name, episode=0)
         initial, _ = scene.prepare(seed)
@@ -144,7 +144,7 @@ def examine(model: Path) -> ObjectFacts:
             "Remove <freejoint/> from the model."
         )
     try:
-        world = World(spec, Roles(bodies={}, surfaces={}, lights=(), cameras={}), {})
+        world = World.compiled(spec, Roles(bodies={}, surfaces={}, lights=(), cameras={}), {})
     except Exception as error:
         reason = " ".join(str(error).split())
         raise SceneError(f"MuJoCo cannot compile {model}: {reason}. Mend the model.") from error

@@ -21,7 +21,7 @@ from robogen.records.schema import EpisodeKey, EpisodeRecord, plain
 from robogen.report.load import load_run
 from robogen.rollout.rerun import Moment, Rerun, rerun
 from robogen.scenes.base import Scene
-from robogen.scenes.scene import load_scene
+from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec
 from robogen.stats import GroupSummary

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from robogen.errors import SpecError
 
-ActionMode = Literal["delta_eef", "absolute_eef", "absolute_joint", "delta_joint"]
-RenderProfile = Literal["fast", "nice"]
+ActionMode = Literal["delta_eef", "absolute_eef", "absolute_joint", "delta_joint", "native"]
+RenderProfile = Literal["fast", "nice", "native"]
+Orientation = Literal["upright", "flipped", "mirrored", "rotated_180"]
 Channel = Literal["camera", "state", "instruction", "dynamics", "action"]
 Split = Literal["train", "eval"]
 Draw = dict[str, Any]
@@ -28,11 +29,16 @@ STATE_LAYOUT = (
     "eef_rot6d",
     "gripper_opening",
     "joint_pos",
+    "eef_axis_angle",
+    "gripper_qpos",
+    "native",
 )
 """Parts of a proprioceptive state a scene can offer, in the order they are concatenated.
 
 ``eef_pos`` (3) [m], robot base frame; ``eef_rot6d`` (6), first two columns of the rotation matrix
-one after the other; ``gripper_opening`` (1) [m] between the fingers; ``joint_pos`` (n) [rad].
+one after the other; ``gripper_opening`` (1) [m] between the fingers; ``joint_pos`` (n) [rad];
+``eef_axis_angle`` (3) [rad], the same orientation as a rotation vector; ``gripper_qpos`` (k),
+finger joints [m or rad]; ``native`` (n), the proprioceptive vector of an adapted environment.
 """
 
 
@@ -58,6 +64,12 @@ class ObservationSpec:
     """Control-step offsets, e.g. ``(-1, 0)``; the last is always 0. Images then have shape
     (len(history), H, W, 3) and states (len(history), D)."""
     render: RenderProfile = "fast"
+    """Profile the policy was trained at; adapted environments are drawn as their scene says."""
+    orientation: Orientation | None = None
+    """How frames are turned on their way to the policy; None: as the scene's published policies
+    expect. ``flipped`` is upside down (rows reversed: what OpenGL hands out and robosuite passes
+    on), ``mirrored`` has columns reversed (a robosuite frame turned by 180 degrees, which is what
+    LIBERO policies are trained on), ``rotated_180`` has both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +81,7 @@ class ActionSpec:
     frame, added to the commanded pose. ``absolute_eef``: (7,) position [m] and axis-angle [rad] in
     the base frame. ``absolute_joint``: (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by
     ``scale_rotation``. The gripper is last: ``close_positive`` means +1 closes and -1 opens.
+    ``native``: (n,) exactly what an adapted environment's own action space takes, unscaled.
     """
 
     mode: ActionMode = "delta_eef"
@@ -104,10 +117,20 @@ class SceneSpec:
     state: Mapping[str, int]
     """State parts on offer and their sizes."""
     action_modes: Mapping[ActionMode, int]
-    """Action modes on offer and their dimensions."""
+    """Action modes on offer and their dimensions, the preferred one first."""
     control_hz: float
     horizon: int
     """Longest episode in control steps."""
+    orientation: Orientation = "upright"
+    """How frames are turned for policies that do not say, see :class:`ObservationSpec`."""
+    slots: int | None = None
+    """Most copies a worker should hold; None: as many as asked for."""
+
+    @property
+    def action(self) -> ActionSpec:
+        """The scene's preferred action mode, at its rate: for policies without one of their own."""
+        mode, dim = next(iter(self.action_modes.items()))
+        return ActionSpec(mode=mode, dim=dim, control_hz=self.control_hz)
 
 
 class Observation(NamedTuple):
@@ -120,6 +143,13 @@ class Observation(NamedTuple):
     """Control step of this query, 0-based."""
     privileged: Mapping[str, Any] | None = None
     """Simulator facts, only for policies that declare ``privileged``."""
+
+
+def turned(image: NDArray[np.uint8], orientation: Orientation) -> NDArray[np.uint8]:
+    """An upright frame (H, W, 3) as a policy with this orientation gets it."""
+    rows = -1 if orientation in ("flipped", "rotated_180") else 1
+    columns = -1 if orientation in ("mirrored", "rotated_180") else 1
+    return image if rows == columns == 1 else np.ascontiguousarray(image[::rows, ::columns])
 
 
 @dataclass(frozen=True)
@@ -179,6 +209,14 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
             f"control rate {action.control_hz:g} Hz differs from the scene's "
             f"{scene.control_hz:g} Hz"
         )
+    wanted = policy.observation.orientation
+    if wanted is not None and wanted != scene.orientation and policy.observation.cameras:
+        adaptations.append(
+            Adaptation(
+                f"frames: the policy wants them {wanted}, the scene's policies usually "
+                f"{scene.orientation}"
+            )
+        )
     if action.gripper == "open_positive":
         adaptations.append(Adaptation("gripper sign: the policy opens with +1, read as such"))
     if problems:
@@ -236,3 +274,5 @@ class SceneFacts:
     control_hz: float
     can_widen: bool = False
     """Whether any object has a wide region."""
+    can_recompile: bool = True
+    """Whether factors of the spec phase can act."""

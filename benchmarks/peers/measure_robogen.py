@@ -7,12 +7,12 @@ from turns import drawing, serve, versions
 from robogen.mj.render import PROFILES, gl_info
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import Episode, EpisodeTask
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, ObservationSpec, PolicySpec
 
 profile = sys.argv[1]
-scene = load_scene("pick", overrides={"control_hz": 20, "horizon_s": 1e6})
+scene = load_tabletop("pick", overrides={"control_hz": 20, "horizon_s": 1e6})
 action_spec = ActionSpec(control_hz=20)
 policy = PolicySpec(
     observation=ObservationSpec(

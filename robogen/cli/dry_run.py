@@ -52,6 +52,9 @@ def show(design: Design, run_dir: Path, out: Console, progress: Console) -> None
         out.print(_conditions(design, scene))
     for item in design.skipped:
         out.print(f"Skipped on {item.scene}: {item.factor}: {item.reason}", soft_wrap=True)
+    for scene, notes in design.notes.items():
+        for note in notes:
+            out.print(f"Note on {scene}: {note}", soft_wrap=True)
     for who, what in design.adaptations.items():
         for line in what:
             out.print(f"Adapted for {who}: {line}", soft_wrap=True)

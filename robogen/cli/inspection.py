@@ -72,7 +72,7 @@ def preview(
     from robogen.errors import ConfigError
     from robogen.perturbations.library import available, load_factor
     from robogen.preview import PreviewSettings, contact_sheet
-    from robogen.scenes.scene import load_scene
+    from robogen.scenes.load import load_scene
     from robogen.study.config import split_words
 
     rest, items = split_words(words)

@@ -119,7 +119,7 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     from robogen.collect import CollectionRecipe
     from robogen.collect import collect as record
     from robogen.perturbations.library import load_factor
-    from robogen.scenes.scene import load_scene
+    from robogen.scenes.load import load_scene
     from robogen.study.config import split_words
 
     rest, items = split_words(words)

@@ -278,6 +278,19 @@ class ModelEdit:
         for texture in sorted(self._textures):
             self._upload(texture)
 
+    def rebase(self) -> None:
+        """Take the model as it is now as nominal: an environment's own reset writes to it.
+
+        Textures stay as they were compiled.
+
+        Raises:
+            RuntimeError: Edits have not been restored.
+        """
+        if self._writers:
+            raise RuntimeError("restore() must come before rebase()")
+        for current, nominal in self._pairs:
+            nominal[...] = current
+
     def restore(self) -> None:
         """Make the model byte-equal to the nominal one, device textures included."""
         if not self._writers:

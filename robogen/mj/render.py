@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,15 +27,19 @@ OFFSCREEN_PIXELS = (640, 480)
 
 @dataclass(frozen=True)
 class Quality:
-    """What a render profile costs: shadow map edge [px] (0: none) and samples per pixel."""
+    """What a render profile costs."""
 
-    shadow_size: int
-    samples: int
+    shadow_size: int | None
+    """Edge of the shadow map [px]; 0: no shadows; None: what the model asks for."""
+    samples: int | None
+    """Samples per pixel; None: what the model asks for."""
+    reflections: bool = False
 
 
 PROFILES: dict[str, Quality] = {
     "fast": Quality(shadow_size=0, samples=0),
     "nice": Quality(shadow_size=1024, samples=4),
+    "native": Quality(shadow_size=None, samples=None, reflections=True),
 }
 
 
@@ -152,8 +156,10 @@ def _quality(model: mujoco.MjModel, quality: Quality) -> Iterator[None]:
     """Lend the model a profile's quality while its context is made; leave the model as it was."""
     visual = model.vis.quality
     before = (visual.shadowsize, visual.offsamples)
-    visual.shadowsize = max(quality.shadow_size, 1)
-    visual.offsamples = quality.samples
+    if quality.shadow_size is not None:
+        visual.shadowsize = max(quality.shadow_size, 1)
+    if quality.samples is not None:
+        visual.offsamples = quality.samples
     try:
         yield
     finally:
@@ -165,19 +171,25 @@ class FrameRenderer:
 
     Args:
         model: The model; its fields are read at every frame, its textures once (see
-        :meth:`upload`). profile: Name in :data:`PROFILES`.
+            :meth:`upload`).
+        profile: Name in :data:`PROFILES`.
+        groups: Geom groups that are drawn; None: MuJoCo's default, 0 to 2.
     """
 
-    def __init__(self, model: mujoco.MjModel, profile: str) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, profile: str, groups: Sequence[int] | None = None
+    ) -> None:
         quality = PROFILES[profile]
         gl_context()
         self._model = model
         with _quality(model, quality):
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + 256)
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = quality.shadow_size > 0
-        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = quality.shadow_size != 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = quality.reflections
         self._option = mujoco.MjvOption()
+        if groups is not None:
+            self._option.geomgroup[:] = [number in groups for number in range(mujoco.mjNGROUP)]
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._buffers: dict[tuple[int, int], NDArray[np.uint8]] = {}
@@ -187,6 +199,12 @@ class FrameRenderer:
     ) -> NDArray[np.uint8]:
         """One upright RGB frame (height, width, 3) uint8 from the camera with this id."""
         gl_context()
+        most = (self._context.offWidth, self._context.offHeight)
+        if width > most[0] or height > most[1]:
+            raise GraphicsError(
+                f"A frame of {width} x {height} pixels was asked for, and this model's offscreen "
+                f"buffer holds {most[0]} x {most[1]}. Ask for smaller frames."
+            )
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._camera.fixedcamid = camera
         mujoco.mjv_updateScene(

@@ -25,7 +25,10 @@ class Roles:
     bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     surfaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Geom names of the table, the floor and the background."""
-    lights: tuple[str, ...] = ()
+    surface_bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Bodies whose own geoms, named or not, belong to a surface."""
+    lights: tuple[str | int, ...] = ()
+    """Names, or ids of lights without one."""
     cameras: Mapping[str, CameraKind] = field(default_factory=dict)
 
     def body_ids(self, model: mujoco.MjModel, role: str) -> NDArray[np.intp]:
@@ -41,7 +44,9 @@ class Roles:
     def geom_ids(self, model: mujoco.MjModel, role: str) -> NDArray[np.intp]:
         """Ids of all geoms of a body or surface role, ascending."""
         if role in SURFACE_ROLES:
-            ids = [model.geom(name).id for name in self.surfaces.get(role, ())]
+            ids = {model.geom(name).id for name in self.surfaces.get(role, ())}
+            whole = [model.body(name).id for name in self.surface_bodies.get(role, ())]
+            ids |= set(np.flatnonzero(np.isin(model.geom_bodyid, whole)).tolist())
             return np.array(sorted(ids), dtype=np.intp)
         bodies = self.body_ids(model, role)
         return np.flatnonzero(np.isin(model.geom_bodyid, bodies)).astype(np.intp)
@@ -70,4 +75,4 @@ class Roles:
 
     def light_ids(self, model: mujoco.MjModel) -> NDArray[np.intp]:
         """Ids of the scene's lights."""
-        return np.array(sorted(model.light(name).id for name in self.lights), dtype=np.intp)
+        return np.array(sorted(model.light(light).id for light in self.lights), dtype=np.intp)

@@ -47,10 +47,14 @@ class SpecEdit:
         spec: The copy; compiled by the caller afterwards.
         roles: Names behind roles.
         author: Factor whose edits follow.
+        ground: Height [m] that decorations stand at.
     """
 
-    def __init__(self, spec: mujoco.MjSpec, roles: Roles, author: str = "") -> None:
+    def __init__(
+        self, spec: mujoco.MjSpec, roles: Roles, author: str = "", ground: float = 0.0
+    ) -> None:
         self.spec = spec
+        self.ground = ground
         self.roles = roles
         self.author = author
         self.sizes: dict[str, float] = {}
@@ -125,11 +129,12 @@ class SpecEdit:
         Args:
             name: Unique body name.
             parts: What it consists of.
-            position: Where its origin stands (3,) [m], world frame.
+            position: Where its origin stands (3,) [m], world frame; z counts from the ground.
             yaw: Rotation about the vertical [rad].
         """
         quat_wxyz = [math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2)]
-        body = self.spec.worldbody.add_body(name=name, pos=list(position), quat=quat_wxyz)
+        place = [position[0], position[1], position[2] + self.ground]
+        body = self.spec.worldbody.add_body(name=name, pos=place, quat=quat_wxyz)
         for index, part in enumerate(parts):
             label = f"{name}_{index}"
             geom = body.add_geom(

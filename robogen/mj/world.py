@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import mujoco
@@ -51,24 +52,25 @@ class World:
     """One compiled scene.
 
     Args:
-        spec: Assembled specification; compiled here, not kept.
+        model: The compiled model, as it is nominal.
+        data: Its state, which the caller may share.
         roles: Names behind roles.
-        paint: Nominal pixels by texture name, (H, W, 3) uint8; a cube texture's faces all get them.
+        groups: Geom groups that are drawn; None: MuJoCo's default.
     """
 
     def __init__(
         self,
-        spec: mujoco.MjSpec,
+        model: mujoco.MjModel,
+        data: mujoco.MjData,
         roles: Roles,
-        paint: Mapping[str, NDArray[np.uint8]],
+        groups: Sequence[int] | None = None,
     ) -> None:
-        self.model: mujoco.MjModel = spec.compile()
-        self.data = mujoco.MjData(self.model)
+        self.model = model
+        self.data = data
         self.roles = roles
+        self.groups = groups
         self.body_names = [self.model.body(i).name for i in range(self.model.nbody)]
         """Names of all bodies; the world itself first."""
-        for name, pixels in paint.items():
-            self._paint_nominal(name, pixels)
         self._renderers: dict[str, FrameRenderer] = {}
         # Not a bound method: a world in a reference cycle would hold its megabytes until Python
         # next collects cycles, and worlds come by the hundred.
@@ -86,15 +88,27 @@ class World:
         self._subtree_geoms: dict[str, NDArray[np.intp]] = {}
         self._force = np.empty(6)
 
-    def _paint_nominal(self, name: str, pixels: NDArray[np.uint8]) -> None:
-        texture = self.model.texture(name).id
-        height, width = int(self.model.tex_height[texture]), int(self.model.tex_width[texture])
-        start = int(self.model.tex_adr[texture])
-        faces = height // width if height > width else 1
-        tiled = np.concatenate([pixels] * faces, axis=0)
-        if tiled.shape != (height, width, 3):
-            raise ValueError(f"texture {name} is {(height, width, 3)}, got pixels {pixels.shape}")
-        self.model.tex_data[start : start + tiled.size] = tiled.reshape(-1)
+    @classmethod
+    def compiled(
+        cls,
+        spec: mujoco.MjSpec,
+        roles: Roles,
+        paint: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
+        groups: Sequence[int] | None = None,
+    ) -> World:
+        """A world of its own, from a specification.
+
+        Args:
+            spec: Assembled specification; compiled here, not kept.
+            roles: Names behind roles.
+            paint: Nominal pixels by texture name, (H, W, 3) uint8; a cube texture's faces all get
+                them.
+            groups: Geom groups that are drawn; None: MuJoCo's default.
+        """
+        model: mujoco.MjModel = spec.compile()
+        for name, pixels in paint.items():
+            _paint(model, name, pixels)
+        return cls(model, mujoco.MjData(model), roles, groups)
 
     # -- rendering -------------------------------------------------------------------------------
 
@@ -102,7 +116,7 @@ class World:
         """One upright RGB frame (height, width, 3) uint8 of the current state."""
         renderer = self._renderers.get(profile)
         if renderer is None:
-            renderer = self._renderers[profile] = FrameRenderer(self.model, profile)
+            renderer = self._renderers[profile] = FrameRenderer(self.model, profile, self.groups)
         number = _number(self._camera_ids, "camera", camera)
         return renderer.render(self.data, number, width, height)
 
@@ -213,6 +227,11 @@ class World:
         self.data.qpos[address : address + 3] = position
         self.data.qpos[address + 3 : address + 7] = quat_wxyz
 
+    def move_free_body(self, body: str, position: NDArray[np.float64]) -> None:
+        """Put a body on a free joint elsewhere (3,) [m], world frame, turned as it is."""
+        address = self.model.joint(self.model.body(body).jntadr[0]).qposadr[0]
+        self.data.qpos[address : address + 3] = position
+
     def set_static_body(
         self, body: str, position: NDArray[np.float64], quat_wxyz: NDArray[np.float64]
     ) -> None:
@@ -315,6 +334,17 @@ class World:
                 mujoco.mj_contactForce(self.model, self.data, index, self._force)
                 found.append(Contact(one, other, float(self._force[0])))
         return found
+
+
+def _paint(model: mujoco.MjModel, name: str, pixels: NDArray[np.uint8]) -> None:
+    texture = model.texture(name).id
+    height, width = int(model.tex_height[texture]), int(model.tex_width[texture])
+    start = int(model.tex_adr[texture])
+    faces = height // width if height > width else 1
+    tiled = np.concatenate([pixels] * faces, axis=0)
+    if tiled.shape != (height, width, 3):
+        raise ValueError(f"texture {name} is {(height, width, 3)}, got pixels {pixels.shape}")
+    model.tex_data[start : start + tiled.size] = tiled.reshape(-1)
 
 
 def _upload(renderers: Mapping[str, FrameRenderer], texture: int) -> None:

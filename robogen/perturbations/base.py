@@ -145,6 +145,13 @@ class SpecFactor(Factor):
 
     phase: ClassVar[Phase] = "spec"
 
+    def applies_to(self, world: World, facts: SceneFacts) -> str | None:
+        """Overrides ask this first: without recompilation there is nothing to edit."""
+        del world
+        if not facts.can_recompile:
+            return "the scene cannot be recompiled, and this factor edits its specification"
+        return None
+
     @abstractmethod
     def apply(self, edit: SpecEdit, draw: Draw) -> None:
         """Edit the copy of the nominal specification."""

@@ -82,7 +82,9 @@ class Distractors(SpecFactor):
         return tuple(spots[free[0]].tolist()) if free.size else None
 
     def applies_to(self, world: World, facts: SceneFacts) -> str | None:
-        del world
+        reason = super().applies_to(world, facts)
+        if reason is not None:
+            return reason
         x_low, x_high, y_low, y_high = facts.workspace
         if min(x_high - x_low, y_high - y_low) < 2 * self.size_m:
             return "the scene has no table area for decorations"

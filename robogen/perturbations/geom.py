@@ -45,7 +45,9 @@ class ObjectSize(SpecFactor):
         return {"scale": 1.0 + severity * step}
 
     def applies_to(self, world: World, facts: SceneFacts) -> str | None:
-        del facts
+        reason = super().applies_to(world, facts)
+        if reason is not None:
+            return reason
         if not world.edit.bodies(self.role).size:
             return f"the scene has no '{self.role}' object"
         if world.edit.is_articulated(self.role):

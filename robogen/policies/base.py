@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.specs import Observation, PolicySpec
+from robogen.specs import Observation, PolicySpec, SceneSpec
 
 
 class Policy(ABC):
@@ -29,6 +29,13 @@ class Policy(ABC):
     pad: ClassVar[bool] = False
     scene: str | None = None
     """Scene the policy was trained for; None when it does not say."""
+
+    def fit(self, scene: SceneSpec) -> None:
+        """Told the scene before conventions are compared.
+
+        Policies without conventions of their own take the scene's here; others leave this alone.
+        """
+        del scene
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         """Episodes begin in these rows.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robogen.errors import PolicyError
 from robogen.policies.base import Policy
-from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec
+from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec, SceneSpec
 
 EXPERT_ACTION = "expert_action"
 """Key of ``Observation.privileged`` under which a scene offers its expert's action (7,)."""
@@ -18,16 +19,15 @@ EXPERT_ACTION = "expert_action"
 class OraclePolicy(Policy):
     """Relays what the scene's expert would do now: an upper bound that reads the simulator.
 
-    Args:
-        control_hz: Control rate it is stepped at [Hz].
+    It acts in any scene's own mode.
     """
 
-    def __init__(self, *, control_hz: float = 10.0) -> None:
-        self.spec = PolicySpec(
-            observation=ObservationSpec(),
-            action=ActionSpec(control_hz=float(control_hz)),
-            privileged=True,
-        )
+    def __init__(self) -> None:
+        self.spec = PolicySpec(observation=ObservationSpec(), action=ActionSpec(), privileged=True)
+
+    def fit(self, scene: SceneSpec) -> None:
+        """Take the scene's preferred action mode and its rate."""
+        self.spec = replace(self.spec, action=scene.action)
 
     def act(self, rows: Sequence[int], observations: Sequence[Observation]) -> NDArray[np.float64]:
         """The expert's action of every row.

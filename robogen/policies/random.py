@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robogen.policies.base import Policy
 from robogen.seeding import generator
-from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec
+from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec, SceneSpec
 
 
 class RandomPolicy(Policy):
@@ -17,17 +18,17 @@ class RandomPolicy(Policy):
 
     The generator is keyed by seed and step and not advanced from call to call, so an episode gets
     the same actions in any row, batch or order, and when its step is asked for twice. An episode's
-    record is then reproducible bit by bit, which is what declaring ``deterministic`` promises.
-
-    Args:
-        control_hz: Control rate it is stepped at [Hz].
+    record is then reproducible bit by bit, which is what declaring ``deterministic`` promises. It
+    acts in any scene's own mode.
     """
 
-    def __init__(self, *, control_hz: float = 10.0) -> None:
-        self.spec = PolicySpec(
-            observation=ObservationSpec(), action=ActionSpec(control_hz=float(control_hz))
-        )
+    def __init__(self) -> None:
+        self.spec = PolicySpec(observation=ObservationSpec(), action=ActionSpec())
         self._seeds: dict[int, int] = {}
+
+    def fit(self, scene: SceneSpec) -> None:
+        """Take the scene's preferred action mode and its rate."""
+        self.spec = replace(self.spec, action=scene.action)
 
     def reset(self, rows: Sequence[int], seeds: Sequence[int]) -> None:
         """Remember each row's seed."""

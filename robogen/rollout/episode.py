@@ -163,7 +163,7 @@ class Episode:
     def _look(self, *, filtered: bool) -> Observation:
         """Render and read the current step, without history."""
         clock = time.perf_counter()
-        images = self._scene.images(self._spec.cameras, self._spec.render)
+        images = self._scene.images(self._spec.cameras, self._spec.render, self._spec.orientation)
         if filtered and self._perturbation.has_image_filter:
             if self._first is None:
                 self._idle = self._idle_filters(images)

@@ -20,6 +20,7 @@ from robogen.specs import (
     ActionSpec,
     CameraSpec,
     InitialState,
+    Orientation,
     RenderProfile,
     SceneFacts,
     SceneSpec,
@@ -94,9 +95,12 @@ class Scene(Protocol):
         """One upright RGB frame (height, width, 3) uint8."""
 
     def images(
-        self, cameras: Iterable[CameraSpec], profile: RenderProfile
+        self,
+        cameras: Iterable[CameraSpec],
+        profile: RenderProfile,
+        orientation: Orientation | None = None,
     ) -> dict[str, NDArray[np.uint8]]:
-        """Frames by camera name."""
+        """Frames by camera name, turned as asked; None: as ``spec.orientation`` says."""
 
     def proprioception(self, parts: Sequence[str]) -> NDArray[np.float32]:
         """Concatenated state parts (D,), see :data:`robogen.specs.STATE_LAYOUT`."""
@@ -117,6 +121,9 @@ class Scene(Protocol):
 
     def behaviour(self) -> dict[str, float]:
         """This episode's behaviour measures so far."""
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of results should know of this scene, one clause each."""
 
     def identity(self) -> dict[str, str]:
         """What tells this scene from another of the same name."""

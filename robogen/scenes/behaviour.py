@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,68 @@ from robogen.scenes.task import TaskState
 
 _FELL = 0.02
 """An object that was held this high [m] and comes down unheld has been dropped."""
+
+
+class Path:
+    """Positions of a tool, one per control step.
+
+    Args:
+        position: Where the tool is now (3,) [m].
+        control_hz: Samples a second.
+    """
+
+    def __init__(self, position: Callable[[], NDArray[np.float64]], control_hz: float) -> None:
+        self._position = position
+        self._hz = control_hz
+        self._points = [position()]
+
+    def update(self) -> None:
+        """Sample after a control step."""
+        self._points.append(self._position())
+
+    def summary(self) -> dict[str, float]:
+        """Path length [m] and mean jerk [m/s^3]."""
+        path = np.array(self._points)
+        jerk = np.diff(path, n=3, axis=0) * self._hz**3
+        return {
+            "path_length_m": float(np.linalg.norm(np.diff(path, axis=0), axis=1).sum()),
+            "mean_jerk": float(np.linalg.norm(jerk, axis=1).mean()) if len(jerk) else 0.0,
+        }
+
+
+class MotionMeter:
+    """What can be said of any robot's behaviour, without knowing the task.
+
+    Args:
+        world: The episode's world.
+        position: Where the tool is now (3,) [m].
+        robot: Names of the robot's bodies.
+        control_hz: Samples a second.
+    """
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        position: Callable[[], NDArray[np.float64]],
+        robot: Sequence[str],
+        control_hz: float,
+    ) -> None:
+        self._world = world
+        self._path = Path(position, control_hz)
+        self._robot = frozenset(robot)
+        self._peak = 0.0
+
+    def update(self) -> None:
+        """Sample after a control step."""
+        self._path.update()
+        for contact in self._world.contacts():
+            if (contact.body1 in self._robot) != (contact.body2 in self._robot):
+                self._peak = max(self._peak, contact.force)
+
+    def summary(self) -> dict[str, float]:
+        """Path length [m], mean jerk of the tool [m/s^3], peak robot contact force [N]."""
+        return {**self._path.summary(), "peak_force_n": self._peak}
 
 
 class BehaviourMeter:
@@ -40,12 +102,10 @@ class BehaviourMeter:
     ) -> None:
         self._world = world
         self._state = state
-        self._tcp = tcp
         self._prefix = robot_prefix
         self._movable = tuple(movable)
         self._intended = tuple(f"{state.resolve(name)}/" for name in intended)
-        self._hz = control_hz
-        self._path: list[NDArray[np.float64]] = [world.site_position(tcp)]
+        self._path = Path(lambda: world.site_position(tcp), control_hz)
         self._peak = 0.0
         self._unintended = 0
         self._touching_wrong: set[str] = set()
@@ -54,7 +114,7 @@ class BehaviourMeter:
 
     def update(self) -> None:
         """Sample after a control step."""
-        self._path.append(self._world.site_position(self._tcp))
+        self._path.update()
         wrong: set[str] = set()
         gripped: set[str] = set()
         for contact in self._world.contacts(self._prefix):
@@ -82,12 +142,8 @@ class BehaviourMeter:
         Contacts are looked at once a control step: an impact that begins and ends between two
         steps is not seen, so the peak is a lower bound.
         """
-        path = np.array(self._path)
-        steps = np.diff(path, axis=0)
-        jerk = np.diff(path, n=3, axis=0) * self._hz**3
         return {
-            "path_length_m": float(np.linalg.norm(steps, axis=1).sum()),
-            "mean_jerk": float(np.linalg.norm(jerk, axis=1).mean()) if len(jerk) else 0.0,
+            **self._path.summary(),
             "peak_force_n": self._peak,
             "unintended_contacts": float(self._unintended),
             "drops": float(self._drops),

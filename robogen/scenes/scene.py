@@ -29,10 +29,12 @@ from robogen.specs import (
     ActionSpec,
     CameraSpec,
     InitialState,
+    Orientation,
     RenderProfile,
     SceneFacts,
     SceneSpec,
     Split,
+    turned,
 )
 
 
@@ -50,7 +52,7 @@ class TabletopScene:
     def __init__(self, config: SceneConfig, file: Path) -> None:
         self.config = config
         self._assembly = assemble(config, file)
-        self._nominal = World(
+        self._nominal = World.compiled(
             self._assembly.spec.copy(), self._assembly.roles, self._assembly.paint
         )
         self.world = self._nominal
@@ -147,13 +149,6 @@ class TabletopScene:
         """Names of the task's points."""
         return self.config.task.points
 
-    def other_instruction(self) -> str | None:
-        """The instruction for another of the visible choices, if there is one."""
-        for choice in self.config.task.choices:
-            if choice != self._choice:
-                return self._worded(self.config.task.instruction, choice)
-        return None
-
     def rebuild(self, edit: Callable[[SpecEdit], None] | None) -> None:
         """Recompile for one episode with an edited specification; None goes back to nominal."""
         if self.world is not self._nominal:
@@ -164,7 +159,7 @@ class TabletopScene:
             spec = self._assembly.spec.copy()
             change = SpecEdit(spec, self._assembly.roles)
             edit(change)
-            self.world = World(spec, self._assembly.roles, self._assembly.paint)
+            self.world = World.compiled(spec, self._assembly.roles, self._assembly.paint)
             self.spec_edit = change
         self._controller.bind(self.world)
 
@@ -241,12 +236,16 @@ class TabletopScene:
         return self.world.render(self._cameras[camera], width=width, height=height, profile=profile)
 
     def images(
-        self, cameras: Iterable[CameraSpec], profile: RenderProfile
+        self,
+        cameras: Iterable[CameraSpec],
+        profile: RenderProfile,
+        orientation: Orientation | None = None,
     ) -> dict[str, NDArray[np.uint8]]:
-        """Frames by camera name."""
+        """Frames by camera name, upright unless asked otherwise."""
         return {
-            camera.name: self.render(
-                camera.name, width=camera.width, height=camera.height, profile=profile
+            camera.name: turned(
+                self.render(camera.name, width=camera.width, height=camera.height, profile=profile),
+                orientation or self.spec.orientation,
             )
             for camera in cameras
         }
@@ -320,6 +319,10 @@ class TabletopScene:
         """Latest progress stage passed."""
         return self._referee.stage
 
+    def notes(self) -> tuple[str, ...]:
+        """Nothing: what there is to know of a scene file is in it."""
+        return ()
+
     def identity(self) -> dict[str, str]:
         """Hash of the compiled nominal model and of the scene file's content."""
         digest = hashlib.blake2b(digest_size=12)
@@ -333,10 +336,10 @@ class TabletopScene:
         self._nominal.close()
 
 
-def load_scene(
+def load_tabletop(
     name: str, *, overrides: Mapping[str, Any] | None = None, extra: Iterable[Path] = ()
 ) -> TabletopScene:
-    """Build a scene by name.
+    """Build a scene from its scene file.
 
     Args:
         name: File stem in ``scenes/``.

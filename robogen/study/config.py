@@ -68,9 +68,14 @@ class StudyConfig:
     """Per-item overrides, filled from ``<group>.<name>.<key>=<value>`` words."""
 
     def overrides(self, group: str, name: str) -> dict[str, Any]:
-        """Overrides of one item, dotted keys to values."""
-        found: dict[str, Any] = self.items.get(group, {}).get(name, {})
-        return dict(found)
+        """Overrides of one item, dotted keys to values.
+
+        What is said of a family of environments (``scene.libero.render=fast``) holds for all of its
+        tasks.
+        """
+        items = self.items.get(group, {})
+        family: dict[str, Any] = items.get(name.partition("/")[0], {}) if "/" in name else {}
+        return {**family, **items.get(name, {})}
 
     def names(self, group: str) -> list[str]:
         """A group's names as a list; duplicates are refused."""
@@ -175,7 +180,8 @@ def compose_study(words: Sequence[str]) -> StudyConfig:
     for group in ITEM_GROUPS:
         named = config.names(group)
         for name in items.get(group, {}):
-            if group != "perturbation" and name not in named:
+            families = {item.partition("/")[0] for item in named if "/" in item}
+            if group != "perturbation" and name not in {*named, *families}:
                 raise ConfigError(
                     f"Override of {group} '{name}', which this study does not use "
                     f"({', '.join(named)})."

@@ -24,7 +24,7 @@ from robogen.policies.base import Policy
 from robogen.policies.library import load_policy
 from robogen.records.schema import SCHEMA_VERSION, EpisodeKey
 from robogen.scenes.base import Scene
-from robogen.scenes.scene import load_scene
+from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import Match, Split, match
 from robogen.study.config import StudyConfig
@@ -64,8 +64,20 @@ class Design:
     """Every factor of the conditions, made once: editing its file cannot change a running study."""
     adaptations: Mapping[str, tuple[str, ...]]
     """Differences between a policy's and a scene's conventions that are bridged, in words."""
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By scene: what a reader of its results should know."""
     given: Mapping[str, Policy] = field(default_factory=dict)
     """Policies that live in this process and have no file, by name; they cannot reach workers."""
+    given_scenes: Mapping[str, Scene] = field(default_factory=dict)
+    """The same for scenes; each is one object, so one episode of it runs at a time."""
+
+    def load_scene(self, name: str) -> Scene:
+        """A scene of the study, built from its file unless it was given."""
+        if name in self.given_scenes:
+            return self.given_scenes[name]
+        return load_scene(
+            name, overrides=self.config.overrides("scene", name), extra=self.extra_dirs
+        )
 
     def load_policy(self, name: str, scene: str) -> Policy:
         """A policy of the study, from its file unless it was given."""
@@ -147,6 +159,7 @@ def resolve(
     config: StudyConfig,
     extra_dirs: Sequence[Path] = (),
     given: Mapping[str, Policy] | None = None,
+    given_scenes: Mapping[str, Scene] | None = None,
 ) -> Design:
     """Load everything a study names, once, and settle what applies where.
 
@@ -154,18 +167,21 @@ def resolve(
         config: What was asked.
         extra_dirs: The user's configuration folders.
         given: Policies without a file, by the name that ``config.policy`` has for them.
+        given_scenes: The same for scenes.
 
     Raises:
         ConfigError: A name or value is wrong; FactorError: a factor asked for by name does not
             apply; SpecError: a policy does not fit a scene; PolicyError: one cannot be loaded.
     """
     config.validate()
-    given = dict(given or {})
-    if given and config.workers != 0:
-        raise ConfigError(
-            f"Policy '{next(iter(given))}' is an object of this process and cannot reach worker "
-            f"processes, got workers={config.workers}. Set workers=0, or write a policy file."
-        )
+    given, given_scenes = dict(given or {}), dict(given_scenes or {})
+    for what, objects in (("Policy", given), ("Scene", given_scenes)):
+        if objects and config.workers != 0:
+            raise ConfigError(
+                f"{what} '{next(iter(objects))}' is an object of this process and cannot reach "
+                f"worker processes, got workers={config.workers}. Set workers=0, or write a "
+                f"{what.lower()} file."
+            )
     scenes, policies = config.names("scene"), config.names("policy")
     for group, names in (("scene", scenes), ("policy", policies)):
         if not names:
@@ -181,8 +197,12 @@ def resolve(
     ranges: dict[str, dict[str, str]] = {}
     adaptations: dict[str, tuple[str, ...]] = {}
     repeats: dict[str, int] = {}
+    notes: dict[str, tuple[str, ...]] = {}
     for name in scenes:
-        scene = load_scene(name, overrides=config.overrides("scene", name), extra=extra_dirs)
+        scene = given_scenes.get(name) or load_scene(
+            name, overrides=config.overrides("scene", name), extra=extra_dirs
+        )
+        notes[name] = scene.notes()
         scene.prepare(_probe_seed(config, name))
         identities[f"scene {name}"] = scene.identity()
         conditions[name], missing = _applicable(config, scene, suite, asked, factors)
@@ -207,7 +227,8 @@ def resolve(
             repeats[policy_name] = own if own is not None else int(not policy.spec.deterministic)
             if policy_name not in given:
                 policy.close()
-        scene.close()
+        if name not in given_scenes:
+            scene.close()
     return Design(
         config=config,
         extra_dirs=tuple(extra_dirs),
@@ -221,7 +242,9 @@ def resolve(
         identities=identities,
         factors=factors,
         adaptations=adaptations,
+        notes=notes,
         given=given,
+        given_scenes=given_scenes,
     )
 
 
@@ -236,6 +259,7 @@ def load_study_policy(
 
 def fit_policy(policy: Policy, scene: Scene) -> Match:
     """Compare conventions; raises before step 0 when they do not fit."""
+    policy.fit(scene.spec)
     if policy.scene not in (None, scene.spec.name):
         raise PolicyError(
             f"The policy was trained for scene '{policy.scene}' and is asked to act in "

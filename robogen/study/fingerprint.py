@@ -13,7 +13,6 @@ from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec
 
 PACKAGES = (
     "robogen",
@@ -64,7 +63,7 @@ def golden(scene: Scene, steps: int = 20) -> dict[str, str]:
     frames = hashlib.blake2b(digest_size=12)
     for camera in scene.spec.cameras:
         frames.update(scene.render(camera, width=96, height=96, profile="fast").tobytes())
-    action = ActionSpec(control_hz=scene.spec.control_hz)
+    action = scene.spec.action
     for _ in range(steps):
         scene.step(scene.expert_action(action), action)
     return {"frame": frames.hexdigest(), "physics": scene.world.state_hash()}

@@ -10,7 +10,6 @@ from robogen.records.schema import EpisodeKey
 from robogen.rollout.episode import Episode, EpisodeTask, Outcome
 from robogen.rollout.loop import run
 from robogen.scenes.base import Scene
-from robogen.scenes.scene import load_scene
 from robogen.specs import SceneSpec
 from robogen.study.design import Design, fit_policy
 
@@ -91,7 +90,7 @@ class GroupRunner:
 
         run(
             group.policy,
-            slots=design.config.slots,
+            slots=len(group.scenes),
             batch=design.config.batch,
             source=next_episode,
             sink=sink,
@@ -102,14 +101,15 @@ class GroupRunner:
         if self._group is not None and self._group.key == (scene, policy):
             return self._group
         self.close()
-        config, extra = self._design.config, self._design.extra_dirs
-        overrides = config.overrides("scene", scene)
+        config = self._design.config
+        first = self._design.load_scene(scene)
+        most = 1 if scene in self._design.given_scenes else first.spec.slots
+        slots = min(config.slots, most or config.slots)
+        others = [self._design.load_scene(scene) for _ in range(slots - 1)]
         self._group = _Group(
             key=(scene, policy),
             policy=self._design.load_policy(policy, scene),
-            scenes=[
-                load_scene(scene, overrides=overrides, extra=extra) for _ in range(config.slots)
-            ],
+            scenes=[first, *others],
         )
         return self._group
 
@@ -118,6 +118,7 @@ class GroupRunner:
         if self._group is not None:
             if self._group.key[1] not in self._design.given:
                 self._group.policy.close()
-            for scene in self._group.scenes:
-                scene.close()
+            if self._group.key[0] not in self._design.given_scenes:
+                for scene in self._group.scenes:
+                    scene.close()
             self._group = None

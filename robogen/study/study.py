@@ -65,7 +65,8 @@ def default_run_dir(design: Design) -> Path:
     """``runs/<scenes>-<policies>-<suite>``."""
     config = design.config
     what = "+".join(config.names("perturbation")) or (config.suite or "nominal")
-    name = "-".join(["+".join(design.scenes), "+".join(design.policies), what])
+    scenes = "+".join(scene.replace("/", "_") for scene in design.scenes)
+    name = "-".join([scenes, "+".join(design.policies), what])
     return Path("runs") / (name if len(name) <= 80 else f"{name[:70]}-{design.hash[:8]}")
 
 
@@ -225,6 +226,7 @@ def describe(design: Design, machine: dict[str, Any], command: str = "") -> dict
             p: {s: design.identities[f"policy {p} on {s}"] for s in design.scenes}
             for p in design.policies
         },
+        "notes": {k: list(v) for k, v in design.notes.items() if v},
         "adaptations": {k: list(v) for k, v in design.adaptations.items() if v},
         "command": command,
         "cores": len(os.sched_getaffinity(0))

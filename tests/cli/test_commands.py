@@ -164,9 +164,9 @@ def test_preview(cli, tmp_path):
 def test_preview_tells_what_shows_in_no_picture():
     from robogen.perturbations.library import load_factor
     from robogen.preview import PreviewSettings, contact_sheet
-    from robogen.scenes.scene import load_scene
+    from robogen.scenes.scene import load_tabletop
 
-    scene = load_scene("drawer")
+    scene = load_tabletop("drawer")
     before = scene.images([], "fast"), scene.world.state_hash()
     factors = [load_factor(name) for name in ("object_size", "mass", "table_color")]
     settings = PreviewSettings(severities=(1.0,), size=48)

@@ -133,11 +133,11 @@ def test_films_show_what_the_policy_sees():
     from robogen.perturbations.engine import Perturbation
     from robogen.perturbations.library import load_factor
     from robogen.rollout.rerun import rerun
-    from robogen.scenes.scene import load_scene
+    from robogen.scenes.scene import load_tabletop
     from robogen.seeding import EpisodeSeed
     from robogen.specs import ActionSpec, CameraSpec
 
-    scene = load_scene("push")
+    scene = load_tabletop("push")
     seed = EpisodeSeed(domain="evaluate", study=0, scene="push", episode=0)
     camera = CameraSpec(name="front", width=48, height=48)
     frames = {}

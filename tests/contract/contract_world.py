@@ -23,7 +23,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.policies import library as policy_library
 from robogen.rollout.episode import begin
 from robogen.scenes import library as scene_library
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.scene import TabletopScene, load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, SceneFacts, Split
 
@@ -37,7 +37,7 @@ SIZE = 96
 @cache
 def scene_named(name: str) -> TabletopScene:
     """One scene for all laws; each law leaves it nominal."""
-    return load_scene(name)
+    return load_tabletop(name)
 
 
 @cache

@@ -28,7 +28,7 @@ from contract_world import (
 
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.scene import TabletopScene, load_tabletop
 
 SEEDS = 10
 
@@ -75,7 +75,7 @@ def test_an_idle_robot_does_not_succeed(name: str, scene: TabletopScene):
 
 
 def test_same_seed_same_state_whatever_ran_before(name: str, scene: TabletopScene):
-    other = load_scene(name)
+    other = load_tabletop(name)
     try:
         assert other.identity() == scene.identity()
         begin(scene, Perturbation(), seed_of(name, 3))

@@ -12,7 +12,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.library import available
 from robogen.scenes.menagerie import cache_dir
-from robogen.scenes.scene import TabletopScene, load_scene
+from robogen.scenes.scene import TabletopScene, load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec
 
@@ -39,8 +39,8 @@ def play(scene: TabletopScene, episode: int) -> tuple[list[str], bool, np.ndarra
 
 @pytest.mark.parametrize("name", list(available()))
 def test_physics_is_the_same_and_the_picture_is_not(name: str, tmp_path: Path):
-    own = load_scene(name)
-    real = load_scene(name, overrides={"robot.source": "menagerie"})
+    own = load_tabletop(name)
+    real = load_tabletop(name, overrides={"robot.source": "menagerie"})
     assert own.identity() != real.identity()
     for episode in range(3):
         hashes, success, frame = play(own, episode)
@@ -61,7 +61,7 @@ def test_physics_is_the_same_and_the_picture_is_not(name: str, tmp_path: Path):
 def test_decimated_meshes_hold_together():
     """A mesh whose vertices are not merged first falls to shreds when it is simplified."""
     trimesh = pytest.importorskip("trimesh")
-    load_scene("pick", overrides={"robot.source": "menagerie"}).close()
+    load_tabletop("pick", overrides={"robot.source": "menagerie"}).close()
     meshes = [trimesh.load(file, force="mesh") for file in cache_dir().glob("*.stl")]
     assert meshes
     pieces = sum(len(mesh.split(only_watertight=False)) for mesh in meshes)

@@ -96,7 +96,7 @@ def make_world(edited: mujoco.MjSpec | None = None) -> World:
         "floor": pattern("concrete", 1, 64, (1.0, 1.0, 1.0)),
         "wall": pattern("plaster", 1, 64, (1.0, 1.0, 1.0)),
     }
-    world = World(edited or spec(), ROLES, paint)
+    world = World.compiled(edited or spec(), ROLES, paint)
     world.forward()
     return world
 

@@ -140,7 +140,7 @@ def test_two_factors_that_replace_one_texture_are_refused_by_name(world: World):
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
 def test_a_factor_with_nothing_to_change_says_so_and_raises(name: str):
-    bare = World(
+    bare = World.compiled(
         mujoco.MjSpec.from_string(
             '<mujoco><visual><headlight active="0"/></visual><worldbody>'
             '<geom type="box" size="1 1 1"/></worldbody></mujoco>'

@@ -8,12 +8,11 @@ from robogen.policies.zero import ZeroPolicy
 
 
 def test_zero_never_moves(make_observation):
-    policy = ZeroPolicy(control_hz=20.0, gripper=1.0)
+    policy = ZeroPolicy(gripper=1.0)
     actions = policy.act([0, 3], [make_observation(0), make_observation(1)])
     assert actions.shape == (2, 1, 7)
     assert (actions[..., :6] == 0.0).all()
     assert (actions[..., 6] == 1.0).all()
-    assert policy.spec.action.control_hz == 20.0
     assert not policy.spec.privileged
 
 

@@ -8,7 +8,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import load_factor
 from robogen.rollout.episode import Episode, EpisodeTask
 from robogen.rollout.evidence import judge
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, ObservationSpec, PolicySpec
 
@@ -36,7 +36,7 @@ def test_an_idle_filter_did_not_reach_whatever_else_changed_the_frame():
 
 @pytest.mark.parametrize(("sigma", "expected"), [(0.001, "did not reach"), (3.0, "reached")])
 def test_a_blur_too_small_to_see_is_found_out_beside_another_factor(sigma, expected):
-    scene = load_scene("push")
+    scene = load_tabletop("push")
     blur = load_factor("image_blur", {"max_sigma_percent": sigma})
     seed = EpisodeSeed(domain="validate", study=0, scene="push", episode=0)
     episode = Episode(
@@ -55,7 +55,7 @@ def test_a_blur_too_small_to_see_is_found_out_beside_another_factor(sigma, expec
 
 
 def test_a_factor_at_severity_0_is_not_asked_whether_it_reached():
-    scene = load_scene("push")
+    scene = load_tabletop("push")
     seed = EpisodeSeed(domain="validate", study=0, scene="push", episode=0)
     episode = Episode(
         scene=scene,

@@ -8,7 +8,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.policies.library import load_policy
 from robogen.rollout.episode import begin
 from robogen.rollout.loop import padded
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import Observation
 
@@ -40,7 +40,7 @@ def final_place(scene, policy, episode: int, *, swapped: bool) -> str | None:
 
 
 def test_swapping_the_instruction_swaps_the_object():
-    scene = load_scene("pick")
+    scene = load_tabletop("pick")
     policy = load_policy("bc", scene="pick")
     other = {"cube": "can", "can": "cube"}
     followed = np.zeros(2, dtype=int)

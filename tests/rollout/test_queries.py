@@ -9,7 +9,7 @@ from robogen.errors import PolicyError
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import Episode, EpisodeTask
 from robogen.rollout.loop import padded, run
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, ObservationSpec, PolicySpec
 
@@ -44,7 +44,7 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def scene():
-    made = load_scene("push", overrides={"horizon_s": STEPS / 10})
+    made = load_tabletop("push", overrides={"horizon_s": STEPS / 10})
     yield made
     made.close()
 

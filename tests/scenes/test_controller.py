@@ -8,7 +8,7 @@ import pytest
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.controller import LEASH
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec
 
@@ -17,7 +17,7 @@ DELTA = ActionSpec()
 
 @pytest.fixture(scope="module")
 def scene():
-    made = load_scene("push")
+    made = load_tabletop("push")
     yield made
     made.close()
 

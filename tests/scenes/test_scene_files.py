@@ -6,7 +6,7 @@ import pytest
 
 from robogen.errors import ConfigError, SceneError
 from robogen.scenes.library import load_scene_config
-from robogen.scenes.scene import load_scene
+from robogen.scenes.scene import load_tabletop
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_an_unknown_scene_offers_the_nearest():
 )
 def test_parts_that_are_not_there_are_named(overrides, words):
     with pytest.raises((ConfigError, SceneError), match=words):
-        load_scene("pick", overrides=overrides)
+        load_tabletop("pick", overrides=overrides)

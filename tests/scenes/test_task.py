@@ -29,7 +29,7 @@ WORLD = """
 
 
 def made():
-    world = World(mujoco.MjSpec.from_string(WORLD), Roles(), {})
+    world = World.compiled(mujoco.MjSpec.from_string(WORLD), Roles(), {})
     world.forward()
     state = TaskState(
         world=world,

@@ -1,0 +1,33 @@
+"""Scenes by name, whoever made them: our scene files, and adapted environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from robogen.scenes.base import Scene
+
+
+def load_scene(
+    name: str, *, overrides: Mapping[str, Any] | None = None, extra: Iterable[Path] = ()
+) -> Scene:
+    """Build a scene by name.
+
+    Args:
+        name: File stem in ``scenes/``, or ``family/task`` for somebody else's environment.
+        overrides: Dotted keys of the scene file, or of the family file, and their values.
+        extra: User's configuration folders.
+
+    Raises:
+        ConfigError: Unknown scene or task, or a file that is not valid.
+        SceneError: The environment is not installed, or cannot be adapted.
+    """
+    # Imported here: our scenes need inverse kinematics, adapted ones must do without it.
+    if "/" in name:
+        from robogen.scenes.adapters.scene import load_adapted
+
+        return load_adapted(name, overrides=overrides, extra=extra)
+    from robogen.scenes.scene import load_tabletop
+
+    return load_tabletop(name, overrides=overrides, extra=extra)
