@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from robogen.perturbations.engine import Perturbation as Perturbation
     from robogen.policies.base import Policy as Policy
     from robogen.records.schema import EpisodeRecord as EpisodeRecord
+    from robogen.scenes.adapters.scene import AdaptedScene as AdaptedScene
+    from robogen.scenes.adapters.wrapping import wrap as wrap
     from robogen.scenes.base import Scene as Scene
     from robogen.scenes.scene import TabletopScene as TabletopScene
     from robogen.specs import ActionSpec as ActionSpec
@@ -54,6 +56,8 @@ _HOMES = {
     "robogen.perturbations.engine": ("Perturbation",),
     "robogen.policies.base": ("Policy",),
     "robogen.records.schema": ("EpisodeRecord",),
+    "robogen.scenes.adapters.scene": ("AdaptedScene",),
+    "robogen.scenes.adapters.wrapping": ("wrap",),
     "robogen.scenes.base": ("Scene",),
     "robogen.scenes.scene": ("TabletopScene",),
     "robogen.specs": (

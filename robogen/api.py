@@ -16,6 +16,7 @@ from robogen.stats.table import EpisodeTable
 
 if TYPE_CHECKING:
     from robogen.policies.base import Policy
+    from robogen.scenes.base import Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def open_study(path: Path | str) -> Study:
 
 def evaluate(
     *,
-    scene: str | Sequence[str] = "pick",
+    scene: str | Sequence[str] | Scene = "pick",
     policy: str | Sequence[str] | Policy | Mapping[str, Policy] = "bc",
     config_dirs: Sequence[Path | str] = (),
     **settings: Any,
@@ -60,7 +61,8 @@ def evaluate(
     """Run a study, or resume it, and read what it came to.
 
     Args:
-        scene: Scene name or names.
+        scene: Scene name or names, or a scene object, e.g. of :func:`robogen.wrap`; an object runs
+            in this process, one episode at a time, and stays open.
         policy: Policy name or names, or a policy object (or several by name). An object runs in
             this process.
         config_dirs: Folders with scenes, factors and policies of your own.
@@ -83,15 +85,24 @@ def evaluate(
         if group not in ITEM_GROUPS:
             raise ConfigError(unknown("group in items", group, ITEM_GROUPS))
     names, given = _policies(policy)
-    if given:
+    scenes, given_scenes = _scenes(scene)
+    if given or given_scenes:
         settings = {"workers": 0, **settings}
-    config = StudyConfig(
-        scene=scene if isinstance(scene, str) else list(scene), policy=names, **settings
-    )
-    design = resolve(config, tuple(Path(folder) for folder in config_dirs), given)
+    config = StudyConfig(scene=scenes, policy=names, **settings)
+    folders = tuple(Path(folder) for folder in config_dirs)
+    design = resolve(config, folders, given, given_scenes)
     out = Path(config.out) if config.out is not None else default_run_dir(design)
     run_study(design, out)
     return open_study(out)
+
+
+def _scenes(scene: str | Sequence[str] | Scene) -> tuple[str | list[str], dict[str, Scene]]:
+    """Names, and the object behind one that has no file."""
+    if isinstance(scene, str):
+        return scene, {}
+    if isinstance(scene, Sequence):
+        return list(scene), {}
+    return scene.spec.name, {scene.spec.name: scene}
 
 
 def _policies(

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from robogen.datasets.demos import DemoWriter
 from robogen.datasets.schema import DemoEpisode, DemoMeta, EpisodeInfo
-from robogen.errors import ConfigError
+from robogen.errors import ConfigError, unknown
 from robogen.perturbations.base import Factor
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec, CameraSpec, RenderProfile, Split
+from robogen.specs import CameraSpec, RenderProfile, Split
+
+STATE = ("eef_pos", "eef_rot6d", "gripper_opening")
+"""State parts that are recorded unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,8 @@ class CollectionRecipe:
     image_size: int = 96
     """Edge of every camera's frames [px]."""
     render: RenderProfile = "fast"
-    state: tuple[str, ...] = ("eef_pos", "eef_rot6d", "gripper_opening")
+    state: tuple[str, ...] | None = None
+    """State parts to record; None: of :data:`STATE`, what the scene offers."""
     noise_share: float = 0.25
     """Share of steps on which the executed action is disturbed; the recorded one never is."""
     noise_translation: float = 0.3
@@ -86,11 +90,15 @@ def collect(
         CameraSpec(name=name, width=recipe.image_size, height=recipe.image_size)
         for name in scene.spec.cameras
     )
-    action = ActionSpec(control_hz=scene.spec.control_hz)
+    action = scene.spec.action
+    state = recipe.state or tuple(part for part in STATE if part in scene.spec.state)
+    for part in state:
+        if part not in scene.spec.state:
+            raise ConfigError(unknown("state part", part, scene.spec.state))
     meta = DemoMeta(
         scene=scene.spec.name,
         cameras=cameras,
-        state={part: scene.spec.state[part] for part in recipe.state},
+        state={part: scene.spec.state[part] for part in state},
         action=action,
         points=scene.point_names,
         render=recipe.render,
@@ -116,7 +124,7 @@ def _settings(recipe: CollectionRecipe) -> dict[str, Any]:
     """Recipe fields that decide what an episode looks like; the count does not."""
     settings = asdict(recipe)
     del settings["episodes"]
-    settings["state"] = list(recipe.state)
+    settings["state"] = list(recipe.state or STATE)
     return settings
 
 
@@ -184,9 +192,11 @@ def demonstrate(
 def _disturbed(
     action: NDArray[np.float64], rng: np.random.Generator, recipe: CollectionRecipe
 ) -> NDArray[np.float64]:
-    kick = rng.normal(size=6) * np.repeat([recipe.noise_translation, recipe.noise_rotation], 3)
+    moving = action.size - 1  # the gripper is left alone
+    spread = np.where(np.arange(moving) < 3, recipe.noise_translation, recipe.noise_rotation)
+    kick = rng.normal(size=moving) * spread
     if rng.uniform() >= recipe.noise_share:
         return action
     noisy = action.copy()
-    noisy[:6] = np.clip(noisy[:6] + kick, -1.0, 1.0)
+    noisy[:-1] = np.clip(noisy[:-1] + kick, -1.0, 1.0)
     return noisy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,14 @@ from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import CameraSpec, Draw, RenderProfile, Split
+from robogen.specs import (
+    CameraSpec,
+    Draw,
+    ObservationSpec,
+    Orientation,
+    RenderProfile,
+    Split,
+)
 
 _PAPER, _INK, _FAINT, _LINE = (250, 250, 249), (28, 28, 30), (110, 110, 115), (214, 214, 212)
 _LABEL = 232
@@ -46,7 +53,11 @@ class PreviewSettings:
     size: int = 160
     """Edge of a picture [px]."""
     render: RenderProfile = "fast"
-    """Render profile; fast is what studies use."""
+    """Render profile; fast is what studies use. An adapted environment has its own."""
+    cameras: tuple[str, ...] | None = None
+    """Cameras to show; null: all that policies may see."""
+    orientation: Orientation | None = None
+    """How frames are turned; null: as the scene's policies expect."""
 
     def __post_init__(self) -> None:
         for severity in self.severities:
@@ -57,6 +68,15 @@ class PreviewSettings:
             raise ConfigError(f"size must lie in 32..480 pixels, got {self.size}. Change it.")
         if self.episode < 0:
             raise ConfigError(f"episode must be at least 0, got {self.episode}. Change it.")
+
+    def as_seen_by(self, observation: ObservationSpec) -> PreviewSettings:
+        """The same, showing what a policy gets: its cameras, its profile, its way up."""
+        return replace(
+            self,
+            cameras=tuple(camera.name for camera in observation.cameras) or self.cameras,
+            orientation=observation.orientation or self.orientation,
+            render=observation.render,
+        )
 
 
 class _Look(NamedTuple):
@@ -144,6 +164,9 @@ def contact_sheet(
         rows.append(_Row(factor, looks, any(_differs(look, nominal) for look in looks)))
     ordered = [row for row in rows if row.shows] + [row for row in rows if not row.shows]
     title = f"{scene.spec.name}, episode {settings.episode}: {nominal.instruction}"
+    way = settings.orientation or scene.spec.orientation
+    if way != "upright":
+        title += f"   (frames {way.replace('_', ' by ')}, as policies get them)"
     return Sheet(
         _draw(title, nominal, ordered, settings),
         tuple(notes),
@@ -159,11 +182,9 @@ def _look(
     settings: PreviewSettings,
 ) -> _Look:
     draws, instruction, _ = begin(scene, perturbation, seed)
-    cameras = [
-        CameraSpec(name=name, width=settings.size, height=settings.size)
-        for name in scene.spec.cameras
-    ]
-    images = scene.images(cameras, settings.render)
+    names = scene.spec.cameras if settings.cameras is None else settings.cameras
+    cameras = [CameraSpec(name=name, width=settings.size, height=settings.size) for name in names]
+    images = scene.images(cameras, settings.render, settings.orientation)
     if perturbation.has_image_filter:
         for name in images:
             rng = seed.stream("image", 0, name)

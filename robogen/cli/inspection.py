@@ -71,16 +71,24 @@ def preview(
     common.need_mujoco()
     from robogen.errors import ConfigError
     from robogen.perturbations.library import available, load_factor
+    from robogen.policies.library import load_policy
     from robogen.preview import PreviewSettings, contact_sheet
     from robogen.scenes.load import load_scene
-    from robogen.study.config import split_words
+    from robogen.study.config import item_overrides, scene_overrides, split_words
+    from robogen.study.design import fit_policy
 
     rest, items = split_words(words)
-    if unused := [name for name in items if name == "policy"]:
-        raise ConfigError(f"A preview has no {unused[0]}. Leave that setting out.")
-    kinds = {"scene": str, "perturbation": list[str], **settings.kinds_of(PreviewSettings)}
+    kinds = {
+        "scene": str,
+        "policy": str,
+        "perturbation": list[str],
+        **settings.kinds_of(PreviewSettings),
+    }
     values = settings.parse(rest, kinds, "robogen preview")
     name = values.pop("scene", "pick")
+    watcher = values.pop("policy", None)
+    if watcher is None and "policy" in items:
+        raise ConfigError("A setting of a policy needs policy=NAME. Add it, or leave it out.")
     asked = values.pop("perturbation", ["all"])
     chosen = PreviewSettings(**values)
     own = items.get("perturbation", {})
@@ -91,11 +99,20 @@ def preview(
         )
         for factor in names
     ]
-    scene = load_scene(name, overrides=items.get("scene", {}).get(name), extra=extra)
+    scene = load_scene(name, overrides=scene_overrides(items, name), extra=extra)
+    if watcher is not None:
+        policy = load_policy(
+            watcher,
+            scene=name,
+            overrides=item_overrides(items, "policy", watcher),
+            extra_dirs=extra,
+        )
+        fit_policy(policy, scene)
+        chosen = chosen.as_seen_by(policy.spec.observation)
     progress = common.progress_console()
     with progress.status(f"Drawing {len(factors)} factors"):
         sheet = contact_sheet(scene, factors, chosen, required=asked != ["all"])
-    target = out or Path(f"preview-{name}.png")
+    target = out or Path(f"preview-{name.replace('/', '_')}.png")
     sheet.save(target)
     scene.close()
     console = common.output()

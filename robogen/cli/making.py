@@ -120,7 +120,7 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     from robogen.collect import collect as record
     from robogen.perturbations.library import load_factor
     from robogen.scenes.load import load_scene
-    from robogen.study.config import split_words
+    from robogen.study.config import scene_overrides, split_words
 
     rest, items = split_words(words)
     kinds = {
@@ -135,8 +135,8 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     asked: Sequence[str] = values.pop("factors", [])
     recipe = CollectionRecipe(**values)
     own: Mapping[str, Mapping[str, Any]] = items.get("perturbation", {})
-    _refuse_unused(own, asked, items, name)
-    scene = load_scene(name, overrides=items.get("scene", {}).get(name), extra=extra)
+    _refuse_unused(own, asked, items)
+    scene = load_scene(name, overrides=scene_overrides(items, name), extra=extra)
     factors = [load_factor(factor, own.get(factor, {}), extra) for factor in asked]
     lines = _Lines()
     with _bar() as bar:
@@ -176,7 +176,7 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
 
 
 def _refuse_unused(
-    own: Mapping[str, Any], asked: Sequence[str], items: Mapping[str, Mapping[str, Any]], scene: str
+    own: Mapping[str, Any], asked: Sequence[str], items: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Per-item overrides of what is not there would be lost in silence."""
     for factor in own:
@@ -185,9 +185,6 @@ def _refuse_unused(
                 f"Override of factor '{factor}', which factors=[{','.join(asked)}] does not name. "
                 "Add it there, or leave the override out."
             )
-    for other in items.get("scene", {}):
-        if other != scene:
-            raise ConfigError(f"Override of scene '{other}', but scene={scene}. Correct one.")
     if "policy" in items:
         raise ConfigError("A collection has no policy: the scene's oracle acts. Leave it out.")
 

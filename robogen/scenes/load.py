@@ -25,9 +25,11 @@ def load_scene(
     """
     # Imported here: our scenes need inverse kinematics, adapted ones must do without it.
     if "/" in name:
-        from robogen.scenes.adapters.scene import load_adapted
+        from robogen.scenes.adapters.loading import load_adapter
+        from robogen.scenes.adapters.scene import AdaptedScene
 
-        return load_adapted(name, overrides=overrides, extra=extra)
+        adapter, config = load_adapter(name, overrides=overrides, extra=extra)
+        return AdaptedScene(name, adapter, config)
     from robogen.scenes.scene import load_tabletop
 
     return load_tabletop(name, overrides=overrides, extra=extra)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,7 @@ class StudyConfig:
         What is said of a family of environments (``scene.libero.render=fast``) holds for all of its
         tasks.
         """
-        items = self.items.get(group, {})
-        family: dict[str, Any] = items.get(name.partition("/")[0], {}) if "/" in name else {}
-        return {**family, **items.get(name, {})}
+        return item_overrides(self.items, group, name)
 
     def names(self, group: str) -> list[str]:
         """A group's names as a list; duplicates are refused."""
@@ -118,6 +116,29 @@ class StudyConfig:
                 f"batch ({self.batch}) must be at least slots ({self.slots}): every episode in "
                 "flight needs a row of the policy's call."
             )
+
+
+def item_overrides(
+    items: Mapping[str, Mapping[str, Mapping[str, Any]]], group: str, name: str
+) -> dict[str, Any]:
+    """Overrides of one item among those of :func:`split_words`, its family's included."""
+    own = items.get(group, {})
+    family = own.get(name.partition("/")[0], {}) if "/" in name else {}
+    return {**family, **own.get(name, {})}
+
+
+def scene_overrides(
+    items: Mapping[str, Mapping[str, Mapping[str, Any]]], name: str
+) -> dict[str, Any]:
+    """Overrides of the only scene of a command.
+
+    Raises:
+        ConfigError: Some are of another scene.
+    """
+    for other in items.get("scene", {}):
+        if other not in (name, name.partition("/")[0]):
+            raise ConfigError(f"Override of scene '{other}', but scene={name}. Correct one.")
+    return item_overrides(items, "scene", name)
 
 
 def split_words(words: Iterable[str]) -> tuple[list[str], dict[str, dict[str, dict[str, Any]]]]:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import ConfigError, RobogenError, SceneError, nearest, unknown
+from robogen.errors import ConfigError, SceneError, unknown
 from robogen.mj import borrowed
-from robogen.mj.roles import CameraKind, Roles
+from robogen.mj.roles import CameraKind
 from robogen.mj.spec_edit import SpecEdit
 from robogen.mj.world import World
 from robogen.scenes.adapters.base import Adapter, Start
-from robogen.scenes.adapters.family import (
-    FamilyConfig,
-    installed,
-    load_family,
-    refuse_unfit,
-    reworded,
-)
+from robogen.scenes.adapters.family import FamilyConfig, installed, reworded
+from robogen.scenes.adapters.loading import roles_of
 from robogen.scenes.base import StepResult
 from robogen.scenes.behaviour import MotionMeter
 from robogen.seeding import EpisodeSeed
@@ -60,13 +52,9 @@ class AdaptedScene:
     def __init__(self, name: str, adapter: Adapter, config: FamilyConfig) -> None:
         self.config = config
         self._adapter = adapter
-        found = borrowed.find_roles(
-            adapter.model, {**config.roles, **adapter.roles}, config.cameras
-        )
-        _refuse_missing(name, adapter, found.missing, config.optional)
+        self._roles = roles_of(name, adapter, config)
         people = [c for c in config.people if c in borrowed.inventory(adapter.model, "camera")]
-        self._roles: Roles = found.roles
-        self._nominal = World(adapter.model, adapter.data, found.roles, config.groups)
+        self._nominal = World(adapter.model, adapter.data, self._roles, config.groups)
         self.world = self._nominal
         self.spec_edit: SpecEdit | None = None
         """This episode's edits of the specification, when it was recompiled."""
@@ -378,72 +366,3 @@ class AdaptedScene:
         self.rebuild(None)
         self._nominal.close()
         self._adapter.close()
-
-
-def _refuse_missing(
-    name: str, adapter: Adapter, missing: Mapping[str, Sequence[str]], optional: Sequence[str]
-) -> None:
-    for role, patterns in missing.items():
-        if role in optional:
-            continue
-        have = borrowed.inventory(adapter.model, role)
-        guess = nearest(patterns[0].removeprefix(borrowed.BODY), have)
-        shown = ", ".join(have[:12]) + (f" and {len(have) - 12} more" if len(have) > 12 else "")
-        raise SceneError(
-            f"Scene '{name}': nothing in the model matches {role} {', '.join(patterns)}."
-            + (f" Did you mean '{guess}'?" if guess else "")
-            + f" There are {shown or 'none with a name'}. Correct the pattern, or leave the role "
-            "out."
-        )
-
-
-def load_adapted(
-    name: str, *, overrides: Mapping[str, Any] | None = None, extra: Iterable[Path] = ()
-) -> AdaptedScene:
-    """Build a scene around an environment, by ``family/task``.
-
-    Raises:
-        ConfigError: Unknown family or task; SceneError: it cannot run here.
-    """
-    family, _, task = name.partition("/")
-    config = load_family(family, task, overrides=overrides, extra=extra)
-    refuse_unfit(family, config)
-    kind = adapter_class(config)
-    try:
-        known = kind.tasks()
-        if known and task not in known:
-            raise ConfigError(unknown(f"task of '{family}'", task, known))
-        adapter = kind(task, **config.settings)  # type: ignore[call-arg]
-    except RobogenError:
-        raise
-    except Exception as error:  # somebody else's code can raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise SceneError(
-            f"Scene '{name}' cannot be made: its codebase failed with {reason}. Check the versions "
-            f"({_versions(config)})"
-            + (f", or make a new one: {config.install}." if config.install else ".")
-        ) from error
-    return AdaptedScene(name, adapter, config)
-
-
-def _versions(config: FamilyConfig) -> str:
-    return ", ".join(f"{k} {v}" for k, v in installed([*config.packages, "mujoco"]).items())
-
-
-def adapter_class(config: FamilyConfig) -> type[Adapter]:
-    """The class behind a family.
-
-    Raises:
-        ConfigError: It cannot be imported.
-    """
-    module, _, attribute = config.adapter.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"adapter '{config.adapter}' cannot be imported ({error}). Correct the name, or "
-            "install the package that holds it."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Adapter)):
-        raise ConfigError(f"adapter '{config.adapter}' is not a class derived from Adapter.")
-    return found

@@ -1,0 +1,48 @@
+"""``lerobot-eval --env.type=robogen``: robogen's scenes on LeRobot's command line."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from lerobot.configs.types import FeatureType, PolicyFeature
+from lerobot.envs.configs import EnvConfig
+
+from robogen.lerobot_env import features, make_env
+
+gymnasium.register("robogen-lerobot/Scene-v0", entry_point="robogen.lerobot_env:LeRobotEnv")
+
+
+@EnvConfig.register_subclass("robogen")
+@dataclass
+class RobogenEnv(EnvConfig):
+    """Settings of :func:`robogen.lerobot_env.make_env` as options of LeRobot's commands."""
+
+    task: str | None = "pick"  # scenes, with commas
+    perturbation: str = "nominal"  # conditions, with commas
+    severity: float = 1.0
+    split: str = "eval"
+    seed: int = 0  # of the study
+    image_size: int = 96
+    fps: int = 10
+
+    def __post_init__(self) -> None:
+        """Tell LeRobot what a policy reads and writes here."""
+        for name, feature in features(str(self.task), image_size=self.image_size).items():
+            kind = FeatureType[feature.kind]
+            self.features[name] = PolicyFeature(type=kind, shape=feature.shape)
+            self.features_map[name] = feature.key
+
+    def create_envs(self, n_envs: int, use_async_envs: bool = False) -> dict[str, dict[int, Any]]:
+        """What LeRobot 0.6 and newer runs."""
+        return make_env(n_envs, use_async_envs, self)
+
+    @property
+    def gym_id(self) -> str:
+        """What older LeRobots make instead: one scene under one condition."""
+        return "robogen-lerobot/Scene-v0"
+
+    @property
+    def gym_kwargs(self) -> dict[str, Any]:
+        """Arguments that go with ``gym_id``."""
+        names = ("perturbation", "severity", "split", "seed", "image_size")
+        return {"scene": self.task, **{name: getattr(self, name) for name in names}}
