@@ -34,7 +34,8 @@ endef
 .PHONY: install
 install: $(STAMP) ## Create .venv and install robogen with pinned versions
 
-$(STAMP): pyproject.toml setup.py constraints.txt
+.PHONY: system
+system:
 	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 	  echo "robogen needs Python 3.11 or newer, found: $(PYTHON) $$($(PYTHON) -V 2>&1)."; \
 	  echo "Install one, or name it: make PYTHON=/path/to/python3.11"; exit 1; \
@@ -43,6 +44,8 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 	  $(call apt,python3-venv,Python's venv module,exit 1); }
 	@$(PYTHON) -c 'from ctypes.util import find_library as f; import sys; sys.exit(not (f("EGL") and (f("OpenGL") or f("GL")) or f("OSMesa")))' || { \
 	  $(call apt,$(GL_PACKAGES),offscreen OpenGL for rendering,true); }
+
+$(STAMP): pyproject.toml setup.py constraints.txt | system
 	@[ -x $(BIN)/python ] || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing $(TORCH) (the largest part, a few minutes)"
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
@@ -71,6 +74,42 @@ browser:
 	  command -v google-chrome >/dev/null 2>&1 || { \
 	  $(call apt,chromium,a browser that measures the report page; its test is skipped without,true); }
 
+# -- other people's environments -------------------------------------------------------------------
+# Their pins contradict each other, so each has a Python environment of its own, .venv-<name>.
+
+FAMILIES := metaworld libero aloha robosuite
+
+.PHONY: $(FAMILIES:%=env-%)
+$(FAMILIES:%=env-%): env-%: .venv-%/.installed
+
+.venv-%/.installed: scenes/families/%.txt pyproject.toml setup.py | system
+	@echo "Creating .venv-$* for $* and robogen (a few minutes)"
+	@$(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet \
+	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	@.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet \
+	  -c scenes/families/$*.txt -e '.[$*]' pytest hypothesis
+	@pins="$$(sed -n 's/^# no-deps: //p' scenes/families/$*.txt)"; [ -z "$$pins" ] || \
+	  .venv-$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps $$pins
+	@touch $@
+	@echo "Ready: .venv-$*/bin/robogen list environments"
+
+# $(call foreign,NAME,SCENES): the laws and the codebase's own checks, in its environment.
+define foreign
+ROBOGEN_LAW_SCENES='$(2)' .venv-$(1)/bin/python -m pytest -q -p no:cacheprovider tests/contract
+.venv-$(1)/bin/python -m pytest -q -p no:cacheprovider -m extras tests/extras/test_environments.py
+endef
+
+.PHONY: test-metaworld test-libero test-aloha test-robosuite
+test-metaworld: env-metaworld ## The laws over Meta-World
+	$(call foreign,metaworld,metaworld/drawer-open-v3 metaworld/pick-place-v3)
+test-libero: env-libero ## The laws over LIBERO
+	$(call foreign,libero,libero/spatial_0)
+test-aloha: env-aloha ## The laws over gym-aloha
+	$(call foreign,aloha,aloha/transfer_cube)
+test-robosuite: env-robosuite ## The laws over robosuite
+	$(call foreign,robosuite,robosuite/Lift)
+
 # -- other versions and looks ----------------------------------------------------------------------
 # Each in an environment of its own under .venv-extras/, which sees .venv behind what it replaces.
 
@@ -96,7 +135,7 @@ $(EXTRAS)/$(1)/bin/python -m robogen eval scene=[pick,push,drawer] policy=[oracl
 endef
 
 .PHONY: test-extras
-test-extras: test-oldest test-newest test-menagerie ## Other MuJoCo versions and the real robot's meshes; slow
+test-extras: test-oldest test-newest test-menagerie test-metaworld test-libero test-aloha test-robosuite ## Other MuJoCo versions, real meshes, other people's environments; slow
 
 .PHONY: test-oldest
 test-oldest: $(STAMP) ## The oldest MuJoCo that the package metadata allows
@@ -129,7 +168,7 @@ test-menagerie: $(STAMP) ## Real Panda meshes on the project's own robot
 
 .PHONY: clean
 clean: ## Remove environments, caches and builds; runs/ stays
-	rm -rf $(VENV) $(EXTRAS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) $(FAMILIES:%=.venv-%) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help

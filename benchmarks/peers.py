@@ -6,12 +6,17 @@ shadows, multisampling and meshes is read from its compiled model and printed be
 
     python benchmarks/peers.py --install metaworld robosuite libero gauntlet
     python benchmarks/peers.py --markdown docs/results/peers.md
+    python benchmarks/peers.py --adapted --markdown docs/results/adapted-speed.md
 
 Each peer lives in a virtual environment of its own, ``.venv-peers/<name>``, made from the pins in
 ``benchmarks/peers/<name>.txt``, and is driven by ``benchmarks/peers/measure_<name>.py``. All
 processes stay up for the whole run and take turns (robogen, peer, robogen, peer, ...), so both
 halves of a ratio are taken seconds apart. A peer that cannot be installed or run is named with the
 reason, and the others are measured all the same.
+
+With ``--adapted``, each environment that robogen adapts is measured three ways in its own Python
+environment (``make env-<name>``): its own loop, and through robogen's episode drawn ``native`` and
+``fast``, at its own control rate.
 """
 
 from __future__ import annotations
@@ -209,6 +214,92 @@ def compare(
     return pairs, failed
 
 
+ADAPTED = ("metaworld", "robosuite", "libero", "aloha")
+MODES = ("own", "native", "fast")
+
+
+def measure_adapted(
+    families: Sequence[str], *, rounds: int, seconds: float
+) -> tuple[dict[str, dict[str, Subject]], dict[str, str]]:
+    """Own loop, native, fast, own loop, ...: one family after the other.
+
+    Returns:
+        Subjects by family and mode, and why the rest could not be measured.
+    """
+    found: dict[str, dict[str, Subject]] = {}
+    failed: dict[str, str] = {}
+    for family in families:
+        home = HERE.parent / f".venv-{family}"
+        if not (home / ".installed").is_file():
+            failed[family] = f"not installed; `make env-{family}` does it"
+            continue
+        python = str(home / "bin" / "python")
+        script = str(SCRIPTS / "measure_adapted.py")
+        subjects = {mode: Subject(mode, [python, script, family, mode], home) for mode in MODES}
+        try:
+            for subject in subjects.values():
+                subject.measure(0)
+            for number in range(rounds):
+                for mode, subject in subjects.items():
+                    subject.turns.append(subject.measure(seconds))
+                    speed = subject.turns[-1].wall
+                    say(f"{family}, round {number + 1}: {mode} {speed:.1f} steps/s wall")
+            found[family] = subjects
+        except PeerError as error:
+            failed[family] = str(error)
+        finally:
+            for subject in subjects.values():
+                subject.close()
+    return found, failed
+
+
+def adapted_markdown(
+    found: dict[str, dict[str, Subject]], missing: dict[str, str], *, rounds: int, seconds: float
+) -> str:
+    """The report of ``--adapted``."""
+    command = shlex.join(["python", "benchmarks/peers.py", *sys.argv[1:]])
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    lines = [
+        "# Other people's environments: their own loop beside robogen's",
+        "",
+        f"Written by `{command}`.",
+        "",
+        "One step is one control step of the environment and what a policy is shown: two frames of",
+        "128 × 128 px (gym-aloha one, where its own loop draws three of 640 × 480 px whatever is",
+        "asked). `native` is drawn with the environment's own shadows, samples and geom groups,",
+        "`fast` without shadows and multisampling. robogen draws only when a policy asks; here it",
+        "asks at every step, so what chunks of actions save comes on top.",
+        "",
+        f"- Machine: {processor()}, {os.cpu_count()} cores; load average at the end {load}",
+        f"- {rounds} round(s) with turns of {seconds:g} s in the order own, native, fast; medians,"
+        " of the ratios also the range",
+        "",
+        "| scene | own loop, steps/s | native, steps/s | fast, steps/s | native ÷ own |"
+        " fast ÷ own | MuJoCo |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for subjects in found.values():
+        walls = {mode: [turn.wall for turn in s.turns] for mode, s in subjects.items()}
+
+        def ratio(mode: str, walls: dict[str, list[float]] = walls) -> str:
+            values = [a / b for a, b in zip(walls[mode], walls["own"], strict=True)]
+            return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+        facts = subjects["own"].facts
+        lines.append(
+            row(
+                facts["task"],
+                *(f"{statistics.median(walls[mode]):.1f}" for mode in MODES),
+                ratio("native"),
+                ratio("fast"),
+                facts["versions"]["mujoco"],
+            )
+        )
+    if missing:
+        lines += ["", "Not measured:", "", *(f"- {who}: {why}" for who, why in missing.items())]
+    return "\n".join(lines) + "\n"
+
+
 def say(text: str) -> None:
     """A line of progress."""
     print(text, file=sys.stderr, flush=True)
@@ -307,6 +398,7 @@ def main() -> int:
     names = list(PEERS)
     parser.add_argument("--install", nargs="+", choices=names, metavar="PEER", default=[])
     parser.add_argument("--only", nargs="+", choices=names, metavar="PEER", default=names)
+    parser.add_argument("--adapted", nargs="*", choices=ADAPTED, metavar="FAMILY", default=None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of one turn")
     parser.add_argument("--markdown", type=Path, help="write the report here")
@@ -319,6 +411,12 @@ def main() -> int:
             say(f"{PEERS[name]} cannot be installed: {error}")
     if options.install:
         return 0
+    if options.adapted is not None:
+        found, failed = measure_adapted(
+            options.adapted or ADAPTED, rounds=options.rounds, seconds=options.seconds
+        )
+        sizes = {"rounds": options.rounds, "seconds": options.seconds}
+        return publish(adapted_markdown(found, failed, **sizes), options.markdown)
 
     missing: dict[str, str] = {}
     subjects: list[Subject] = []
@@ -353,10 +451,15 @@ def main() -> int:
     finally:
         for subject in subjects:
             subject.close()
+    return publish(text, options.markdown)
+
+
+def publish(text: str, file: Path | None) -> int:
+    """Print a report, and write it where asked."""
     print(text)
-    if options.markdown is not None:
-        options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(text, encoding="utf-8")
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
     return 0
 
 

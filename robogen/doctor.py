@@ -70,6 +70,7 @@ def examine() -> Iterator[Check]:
     yield _writable(Path.cwd())
     if working is not None:
         yield from _scenes(working)
+        yield from _environments(working)
 
 
 def _try(code: str, *arguments: str, **environment: str) -> tuple[Any, str]:
@@ -256,3 +257,24 @@ def _scenes(backend: str, names: Sequence[str] | None = None) -> Iterator[Check]
         else:
             text = f"frame {hashes['frame']}, physics {hashes['physics']}"
             yield Check(f"scene {name}", "ok", text)
+
+
+def _environments(backend: str) -> Iterator[Check]:
+    """Which families of other people's environments this Python environment can run."""
+    from robogen.scenes.adapters.family import families, load_family, refuse_unfit
+
+    asked = os.environ.get("MUJOCO_GL", "").lower() or backend
+    for family in families():
+        try:
+            config = load_family(family, "")
+            refuse_unfit(family, config)
+        except RobogenError as error:
+            yield Check(f"environments {family}", "note", f"not here: {error}")
+            continue
+        name = f"{family}/{config.example}"
+        hashes, why = _try(_GOLDEN, name, MUJOCO_GL=asked, PYOPENGL_PLATFORM=asked)
+        if hashes is None:
+            yield Check(f"environments {family}", "broken", f"{name} failed: {why}")
+        else:
+            text = f"{name} works, frame {hashes['frame']}, physics {hashes['physics']}"
+            yield Check(f"environments {family}", "ok", text)

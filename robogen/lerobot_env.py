@@ -58,7 +58,7 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         perturbation: What varies: ``nominal`` or None, a factor name, several joined by ``+``, or
             ``all``.
         seed: Study seed.
-        settings: Further settings of :class:`robogen.gym_env.SceneEnv`.
+        render_mode: See :class:`robogen.gym_env.SceneEnv`, also for further ``settings``.
 
     Raises:
         ConfigError: A name does not exist, or a value is out of range.
@@ -69,20 +69,24 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         "render_modes": ["rgb_array"],
         "render_fps": 10,
     }
-    render_mode = "rgb_array"
 
     def __init__(
-        self, *, scene: str, perturbation: str | None = None, seed: int = 0, **settings: Any
+        self,
+        *,
+        scene: str,
+        perturbation: str | None = None,
+        seed: int = 0,
+        render_mode: str | None = "rgb_array",
+        **settings: Any,
     ) -> None:
         for name in settings:
             if name not in _SETTINGS:
                 raise ConfigError(unknown("setting", name, _SETTINGS))
+        factors = _factors(perturbation)
         self.scene_env = SceneEnv(
-            scene=scene,
-            perturbation=_factors(perturbation),
-            render_mode=self.render_mode,
-            **settings,
+            scene=scene, perturbation=factors, render_mode=render_mode, **settings
         )
+        self.render_mode = render_mode
         self.task = scene
         """Name of the scene."""
         self.task_description = ""
@@ -141,7 +145,7 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         self.scene_env.close()
 
 
-class _Resting(gymnasium.Wrapper[ObsType, NDArray[np.float32], ObsType, NDArray[np.float32]]):
+class _Resting(LeRobotEnv):
     """Repeats the end of an episode, without simulating, until a reset names another.
 
     LeRobot steps a batch until its slowest episode ends and leaves out what the others did since.
@@ -157,14 +161,14 @@ class _Resting(gymnasium.Wrapper[ObsType, NDArray[np.float32], ObsType, NDArray[
         if seed is None and self._end is not None:
             return self._end[0], self._end[4]
         self._end = None
-        return self.env.reset(seed=seed, options=options)
+        return super().reset(seed=seed, options=options)
 
     def step(
         self, action: NDArray[np.float32]
     ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         if self._end is not None:
             return self._end
-        observation, reward, ended, truncated, info = self.env.step(action)
+        observation, reward, ended, truncated, info = super().step(action)
         if ended or truncated:
             self._end = (observation, 0.0, ended, truncated, info)
         return observation, reward, ended, truncated, info
@@ -306,7 +310,7 @@ def make_env(
     for condition in conditions:
         suite = _suite(condition, asked["severity"], asked["split"])
         suites[suite] = {
-            task: vector([partial(_resting, scene=name, perturbation=condition, **asked)] * n_envs)
+            task: vector([partial(_Resting, scene=name, perturbation=condition, **asked)] * n_envs)
             for task, name in enumerate(scenes)
         }
     return suites
@@ -354,10 +358,6 @@ def features(scene: str | Sequence[str] = "pick", **settings: Any) -> dict[str, 
                 "that both have."
             )
     return next(iter(found.values()))
-
-
-def _resting(**settings: Any) -> gymnasium.Env[Any, Any]:
-    return _Resting(LeRobotEnv(**settings))
 
 
 def _names(what: str, value: str | Sequence[str]) -> list[str]:

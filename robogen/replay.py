@@ -30,6 +30,8 @@ from robogen.study.design import Design, build_factor, build_perturbation, facto
 
 SIDE = 256
 """Edge of a camera's picture in a video [px]."""
+FRAMES_PER_S = 20.0
+"""A faster control rate is thinned out to about this."""
 CAPTION = 32
 """Height of the strip below [px]."""
 _INK, _PAPER = (235, 235, 235), (24, 24, 27)
@@ -173,6 +175,7 @@ def replay(
     *,
     cameras: tuple[CameraSpec, ...] = (),
     watch: Callable[[Moment], None] | None = None,
+    every: int = 1,
 ) -> Replayed:
     """Run an episode's recorded actions again and compare with its record."""
     record = stored.record
@@ -185,6 +188,7 @@ def replay(
         action=stored.action,
         cameras=cameras,
         watch=watch,
+        every=every,
     )
     return Replayed(record, again, tuple(_differences(record, again)))
 
@@ -220,11 +224,13 @@ def film(stored: Stored, scene: Scene, file: Path) -> Replayed:
         CameraSpec(name=name, width=SIDE, height=SIDE) for name in _views(scene, stored.cameras)
     )
     size = (SIDE * len(cameras), SIDE + CAPTION)
-    with _writer(file, size, stored.action.control_hz) as write:
+    every = max(1, round(stored.action.control_hz / FRAMES_PER_S))
+    with _writer(file, size, stored.action.control_hz / every) as write:
         return replay(
             stored,
             scene,
             cameras=cameras,
+            every=every,
             watch=lambda moment: write(_composed(moment, stored.record)),
         )
 
@@ -269,7 +275,7 @@ def _cut(draw: ImageDraw.ImageDraw, text: str, room: float, font: Any) -> str:
 def _writer(
     file: Path, size: tuple[int, int], rate: float
 ) -> Iterator[Callable[[NDArray[np.uint8]], None]]:
-    """An H.264 file that browsers play, at the control rate; it appears when it is whole."""
+    """An H.264 file that browsers play; it appears when it is whole."""
     temporary = file.with_name(f".{file.stem}.partial.mp4")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

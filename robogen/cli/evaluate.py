@@ -113,6 +113,9 @@ def _study(
 
             show(design, run_dir, out, progress)
             return 0
+        for scene, notes in design.notes.items():
+            for note in notes:
+                progress.print(f"Note on {scene}: {note}.", soft_wrap=True)
         for who, what in design.adaptations.items():
             for line in what:
                 progress.print(f"{who}: {line}.")

@@ -19,6 +19,7 @@ class What(StrEnum):
     """What can be listed."""
 
     scenes = "scenes"
+    environments = "environments"
     policies = "policies"
     factors = "factors"
     suites = "suites"
@@ -37,18 +38,19 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    what: Annotated[What | None, typer.Argument(help="Which; all four when left out.")] = None,
+    what: Annotated[What | None, typer.Argument(help="Which; all when left out.")] = None,
     config_dir: common.ConfigDirs = None,
 ) -> None:
-    """List scenes, policies, factors and suites."""
+    """List scenes, adapted environments, policies, factors and suites."""
     extra = common.folders(config_dir)
     makers: dict[What, Callable[[tuple[Path, ...]], Listing]] = {
         What.scenes: _scenes,
+        What.environments: _environments,
         What.policies: _policies,
         What.factors: _factors,
         What.suites: _suites,
     }
-    if what is None or what is What.factors:
+    if what in (None, What.factors, What.environments):
         common.need_mujoco()
     console = common.output()
     for name in [what] if what else list(What):
@@ -100,6 +102,32 @@ def _scenes(extra: tuple[Path, ...]) -> Listing:
             ", ".join(config.objects),
             f"{config.horizon_s:g} s at {config.control_hz:g} Hz",
         )
+    return Listing(table, broken)
+
+
+def _environments(extra: tuple[Path, ...]) -> Listing:
+    from robogen.errors import RobogenError
+    from robogen.scenes.adapters.family import families, load_family, refuse_unfit
+    from robogen.scenes.adapters.loading import adapter_class
+
+    table = _table("Adapted environments", "scene", "what it is", "here", "tasks")
+    broken: list[str] = []
+    for name in families(extra):
+        try:
+            config = load_family(name, "", extra=extra)
+        except RobogenError as error:
+            broken.append(f"{name}: {error}")
+            continue
+        try:
+            refuse_unfit(name, config)
+            tasks = adapter_class(config).tasks()
+            here, shown = "yes", f"{len(tasks)}: {', '.join(tasks)}" if tasks else "any"
+        except RobogenError:
+            here = f"no; {config.install}" if config.install else "no"
+            shown = f"e.g. {config.example}" if config.example else ""
+        except Exception as error:  # somebody else's import can raise anything
+            here, shown = f"broken: {error!r}", ""
+        table.add_row(f"{name}/<task>", config.description, here, shown)
     return Listing(table, broken)
 
 

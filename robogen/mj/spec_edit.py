@@ -48,13 +48,20 @@ class SpecEdit:
         roles: Names behind roles.
         author: Factor whose edits follow.
         ground: Height [m] that decorations stand at.
+        group: Geom group of decorations, one that is drawn.
     """
 
     def __init__(
-        self, spec: mujoco.MjSpec, roles: Roles, author: str = "", ground: float = 0.0
+        self,
+        spec: mujoco.MjSpec,
+        roles: Roles,
+        author: str = "",
+        ground: float = 0.0,
+        group: int = 0,
     ) -> None:
         self.spec = spec
         self.ground = ground
+        self.group = group
         self.roles = roles
         self.author = author
         self.sizes: dict[str, float] = {}
@@ -145,6 +152,7 @@ class SpecEdit:
                 contype=0,
                 conaffinity=0,
                 mass=0.0,
+                group=self.group,
             )
             if part.shape in _TYPES:
                 geom.type = _TYPES[part.shape]

@@ -50,6 +50,7 @@ def rerun(
     cameras: Sequence[CameraSpec] = (),
     profile: RenderProfile = "fast",
     watch: Callable[[Moment], None] | None = None,
+    every: int = 1,
 ) -> Rerun:
     """Execute recorded applied commands from reset, up to success or the last of them.
 
@@ -63,7 +64,8 @@ def rerun(
         action: How they are read.
         cameras: Rendered at every step, for ``watch``.
         profile: Render profile.
-        watch: Told every step; nothing is rendered without it.
+        watch: Told the start, the end and every so many steps; nothing is rendered without it.
+        every: How many.
     """
     draws, instruction, _ = begin(scene, perturbation, seed)
     state_hash = scene.world.state_hash()
@@ -83,8 +85,10 @@ def rerun(
     for command in actions:
         result = scene.step(command, action)
         steps, progress, success = steps + 1, result.progress, result.success
-        look()
-        if success or not result.finite:
+        over = success or not result.finite
+        if over or steps % every == 0 or steps == len(actions):
+            look()
+        if over:
             break
     behaviour = scene.behaviour()
     scene.world.edit.restore()

@@ -113,6 +113,10 @@ class Scene(Protocol):
     ) -> NDArray[np.float64]:
         """What the scene's expert does now, given commands still under way."""
 
+    @property
+    def has_expert(self) -> bool:
+        """Whether :meth:`expert_action` answers."""
+
     def rest_action(self, spec: ActionSpec) -> NDArray[np.float64]:
         """The action that means "stay" right now."""
 

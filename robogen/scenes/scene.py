@@ -294,6 +294,11 @@ class TabletopScene:
         )
         return self._oracle.act(now)
 
+    @property
+    def has_expert(self) -> bool:
+        """Every scene file names its oracle."""
+        return True
+
     # -- action ----------------------------------------------------------------------------------
 
     def rest_action(self, spec: ActionSpec) -> NDArray[np.float64]:

@@ -54,7 +54,7 @@ def fingerprint() -> dict[str, Any]:
 
 
 def golden(scene: Scene, steps: int = 20) -> dict[str, str]:
-    """Hashes of a scene's first frame and of its state after some oracle steps.
+    """Hashes of a scene's first frame and of its state after some steps of its expert.
 
     Two machines with equal hashes draw the same pixels and compute the same physics.
     """
@@ -64,6 +64,7 @@ def golden(scene: Scene, steps: int = 20) -> dict[str, str]:
     for camera in scene.spec.cameras:
         frames.update(scene.render(camera, width=96, height=96, profile="fast").tobytes())
     action = scene.spec.action
+    choose = scene.expert_action if scene.has_expert else scene.rest_action
     for _ in range(steps):
-        scene.step(scene.expert_action(action), action)
+        scene.step(choose(action), action)
     return {"frame": frames.hexdigest(), "physics": scene.world.state_hash()}

@@ -9,7 +9,8 @@ from lerobot.envs.configs import EnvConfig
 
 from robogen.lerobot_env import features, make_env
 
-gymnasium.register("robogen-lerobot/Scene-v0", entry_point="robogen.lerobot_env:LeRobotEnv")
+GYM_ID = "robogen-lerobot/Scene-v0"
+gymnasium.register(GYM_ID, entry_point="robogen.lerobot_env:LeRobotEnv", order_enforce=False)
 
 
 @EnvConfig.register_subclass("robogen")
@@ -39,7 +40,7 @@ class RobogenEnv(EnvConfig):
     @property
     def gym_id(self) -> str:
         """What older LeRobots make instead: one scene under one condition."""
-        return "robogen-lerobot/Scene-v0"
+        return GYM_ID
 
     @property
     def gym_kwargs(self) -> dict[str, Any]:

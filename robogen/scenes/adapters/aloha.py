@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,8 @@ class AlohaAdapter(Adapter):
     """
 
     def __init__(self, task: str) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # dm_control tries for a window; none is opened
-            from gym_aloha.env import AlohaEnv
         self._task = task
-        self._env: Any = AlohaEnv(task=task)
+        self._env: Any = _environment()(task=task)
         self._physics: Any = self._env._env.physics
         # Its own renders three frames of 640 x 480 at every step, and the environment passes on
         # what is under "images".
@@ -175,3 +172,21 @@ class AlohaAdapter(Adapter):
     def close(self) -> None:
         """Nothing is held that has to be released."""
         self._env.close()
+
+
+def _environment() -> Any:
+    """gym-aloha's class.
+
+    dm_control opens a display as soon as it is imported, and terminates it at exit under whoever
+    else draws. Nothing is drawn by it here, so it is told to do without; one that was imported
+    before keeps what it has.
+    """
+    asked = os.environ.get("MUJOCO_GL")
+    os.environ["MUJOCO_GL"] = "disable"
+    try:
+        from gym_aloha.env import AlohaEnv
+    finally:
+        del os.environ["MUJOCO_GL"]
+        if asked is not None:
+            os.environ["MUJOCO_GL"] = asked
+    return AlohaEnv

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from robogen.mj.world import Pose
 from robogen.scenes.adapters.base import Adapter, Start
-from robogen.scenes.adapters.skills import Expert, Sight, experts
+from robogen.scenes.adapters.skills import Expert, Sight
+from robogen.scenes.adapters.skills import expert as make_expert
 from robogen.specs import ActionMode, ActionSpec
 
 METRES, RADIANS = 0.05, 0.5
@@ -45,11 +47,18 @@ class SuiteAdapter(Adapter):
         site: Grip site.
         hand: Body whose orientation robosuite calls the end effector's.
         fingers: The gripper's joints.
-        expert: Name in :data:`robogen.scenes.adapters.skills.EXPERTS`; empty for none.
+        expert: Who knows how to do the task, if anybody.
     """
 
     def __init__(
-        self, env: Any, *, xml: str, site: str, hand: str, fingers: Sequence[str], expert: str
+        self,
+        env: Any,
+        *,
+        xml: str,
+        site: str,
+        hand: str,
+        fingers: Sequence[str],
+        expert: Expert | None = None,
     ) -> None:
         self._env = env
         self._robot = env.robots[0]
@@ -60,7 +69,7 @@ class SuiteAdapter(Adapter):
         self._arm = np.array(self._robot._ref_joint_pos_indexes)
         self._fingers = np.array([self.model.joint(name).qposadr[0] for name in fingers], int)
         self._site_rgba = np.array(self.model.site_rgba)
-        self._expert: Expert | None = experts(expert) if expert else None
+        self._expert = expert
         self._reached = 0.0
         self._done = False
 
@@ -120,7 +129,7 @@ class SuiteAdapter(Adapter):
         return self._done
 
     def progress(self) -> float:
-        """As the environment saw it after the last step."""
+        """As it was after the last step."""
         return self._reached
 
     # -- conventions -----------------------------------------------------------------------------
@@ -156,7 +165,7 @@ class SuiteAdapter(Adapter):
 
     @property
     def tool(self) -> Pose:
-        """Grip site, between the finger tips; x along the approach's normal, z out of the hand."""
+        """Grip site, between the finger tips: x along their way, z out of the hand."""
         site = self.data.site(self._site)
         return Pose(np.array(site.xpos), np.array(site.xmat).reshape(3, 3))
 
@@ -171,6 +180,99 @@ class SuiteAdapter(Adapter):
     def close(self) -> None:
         """Drop the environment's simulator."""
         self._env.close()
+
+
+class RobosuiteAdapter(SuiteAdapter):
+    """One task of robosuite 1.5, by the name of its class there, e.g. ``Lift``.
+
+    Its model is made once: what robosuite draws when it makes a model (the size of Lift's cube)
+    is the same in every episode, while placements and the arm's start follow the episode's seed.
+
+    Args:
+        task: Name in robosuite's registry.
+        robot: A robot with one arm and a fixed base.
+        expert: How a scripted expert does the task, see
+            :func:`robogen.scenes.adapters.skills.expert`; None for tasks without one.
+    """
+
+    def __init__(
+        self, task: str, robot: str = "Panda", expert: Mapping[str, str] | None = None
+    ) -> None:
+        with quietly():
+            import robosuite
+
+            env: Any = robosuite.make(task, robots=robot, reward_shaping=True, seed=0, **QUIET)
+            env.reset()
+        xml = env.model.get_xml()
+        for process in env._xml_processors:
+            xml = process(xml)
+        arm = env.robots[0].arms[0]
+        gripper = env.robots[0].gripper[arm]
+        super().__init__(
+            env,
+            xml=xml,
+            site=gripper.important_sites["grip_site"],
+            hand=env.robots[0].robot_model.eef_name[arm],
+            fingers=gripper.joints,
+            expert=None if expert is None else make_expert(**expert),
+        )
+        self._controller_name = arm
+
+    @classmethod
+    def tasks(cls) -> tuple[str, ...]:
+        """All that robosuite registers, without those for two arms."""
+        with quietly():
+            import robosuite
+        return tuple(
+            sorted(name for name in robosuite.ALL_ENVIRONMENTS if not name.startswith("TwoArm"))
+        )
+
+    def _restart(self, start: Start) -> None:
+        # Samplers hold the environment's generator itself, so it is put into the seed's state.
+        fresh = np.random.default_rng(start.seed)
+        self._env.rng.bit_generator.state = fresh.bit_generator.state
+        self._env.reset()
+
+    def _advance(self, command: NDArray[np.float64]) -> None:
+        _, reward, _, _ = self._env.step(command)
+        self._done = bool(self._env._check_success())
+        self._reached = 1.0 if self._done else float(np.clip(reward, 0.0, 1.0))
+
+    def progress(self) -> float:
+        """robosuite's shaped reward, which is 1 at success."""
+        return self._reached
+
+    @property
+    def instruction(self) -> str:
+        """None of its own: the family file has the words."""
+        return ""
+
+    def state(self) -> Mapping[str, NDArray[np.float64]]:
+        """As :class:`SuiteAdapter` has it, and robosuite's own ``robot0_proprio-state``."""
+        seen: dict[str, Any] = {}  # sensors look up what those before them saw
+        for name, observable in self._env._observables.items():
+            if observable.modality == "robot0_proprio":
+                seen[name] = np.atleast_1d(observable._sensor(seen))
+        return {**super().state(), "native": np.concatenate(list(seen.values()))}
+
+    def arm_moved(self) -> None:
+        """Tell the controller that the arm starts here: its null space prefers these joints."""
+        controller = self._robot.part_controllers[self._controller_name]
+        controller.update_initial_joints(self.data.qpos[self._arm])
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without robosuite's hints on optional packages, and leaving global generators as they are."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
 
 
 def axis_angle(quat_wxyz: NDArray[np.float64]) -> NDArray[np.float64]:

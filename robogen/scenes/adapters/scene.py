@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +113,7 @@ class AdaptedScene:
         facts = SceneFacts(
             scene=self.spec.name,
             workspace=self._workspace(top),
-            occupied=tuple(Circle(**disc._asdict()) for disc in self._covered(top)),
+            occupied=(*self._covered(top), *self._reachable(uniforms)),
             robot_qpos=tuple(joints.tolist()),
             robot_limits=tuple((float(low), float(high)) for low, high in limits),
             instruction=instruction,
@@ -143,8 +144,21 @@ class AdaptedScene:
             min(table[3], wanted[3]),
         )
 
-    def _covered(self, top: borrowed.Surface | None) -> list[borrowed.Disc]:
-        return borrowed.covered(self.world, top.height) if top is not None else []
+    def _covered(self, top: borrowed.Surface | None) -> list[Circle]:
+        discs = borrowed.covered(self.world, top.height) if top is not None else []
+        return [Circle(**disc._asdict()) for disc in discs]
+
+    def _reachable(self, uniforms: Mapping[str, tuple[float, float, float]]) -> list[Circle]:
+        """Discs that movable objects cover once ``object_position`` has moved them."""
+        circles = []
+        for name, drawn in uniforms.items():
+            x, y, _ = self.world.body_position(name)
+            radius = float(np.abs(np.array(self.world.extent(name))[:, :2]).max()) * math.sqrt(2)
+            pools: tuple[Split, Split] = ("train", "eval")
+            for pool, widen in itertools.product(pools, (0.5, 1.0)):
+                dx, dy = widen * self._offset(drawn, pool)
+                circles.append(Circle(x=float(x + dx), y=float(y + dy), radius=radius))
+        return circles
 
     def rebuild(self, edit: Callable[[SpecEdit], None] | None) -> None:
         """Recompile for one episode with an edited specification; None goes back to nominal."""
@@ -162,7 +176,12 @@ class AdaptedScene:
                 "phase."
             )
         top = borrowed.table_top(self._nominal)
-        change = SpecEdit(spec, self._roles, ground=0.0 if top is None else top.height)
+        change = SpecEdit(
+            spec,
+            self._roles,
+            ground=0.0 if top is None else top.height,
+            group=min(self.config.groups or (0,)),
+        )
         plain = spec.compile()
         edit(change)
         world = World.compiled(spec, self._roles, groups=self.config.groups)
