@@ -79,6 +79,9 @@ browser:
 
 FAMILIES := metaworld libero aloha robosuite
 
+.PHONY: environments
+environments: $(FAMILIES:%=env-%) ## Python environments for all of them; one: env-metaworld, env-libero, ...
+
 .PHONY: $(FAMILIES:%=env-%)
 $(FAMILIES:%=env-%): env-%: .venv-%/.installed
 
@@ -135,7 +138,7 @@ $(EXTRAS)/$(1)/bin/python -m robogen eval scene=[pick,push,drawer] policy=[oracl
 endef
 
 .PHONY: test-extras
-test-extras: test-oldest test-newest test-menagerie test-metaworld test-libero test-aloha test-robosuite ## Other MuJoCo versions, real meshes, other people's environments; slow
+test-extras: test-oldest test-newest test-menagerie test-lerobot test-metaworld test-libero test-aloha test-robosuite ## Other MuJoCo versions, real meshes, other people's environments; slow
 
 .PHONY: test-oldest
 test-oldest: $(STAMP) ## The oldest MuJoCo that the package metadata allows
@@ -154,6 +157,13 @@ test-newest: $(STAMP) ## The newest MuJoCo 4 that can be installed
 	  $(EXTRAS)/newest/bin/python -m pip install -q --no-deps "mujoco-core==$$newest" "mujoco-studio==$$newest"
 	$(call smoke,newest)
 
+.PHONY: test-lerobot
+test-lerobot: $(STAMP) ## LeRobot's own evaluation on our scenes
+	$(call layer,lerobot)
+	$(EXTRAS)/lerobot/bin/python -m pip install -q --no-deps -r constraints-lerobot.txt
+	$(EXTRAS)/lerobot/bin/python -m pytest -q -p no:cacheprovider -m extras \
+	  tests/extras/test_lerobot_eval.py
+
 .PHONY: test-menagerie
 test-menagerie: $(STAMP) ## Real Panda meshes on the project's own robot
 	$(call layer,menagerie)
@@ -164,7 +174,8 @@ test-menagerie: $(STAMP) ## Real Panda meshes on the project's own robot
 	  $(EXTRAS)/menagerie/bin/python -m zipfile -e $(EXTRAS)/menagerie-files/*.whl \
 	    $(EXTRAS)/menagerie-files; }
 	MENAGERIE_ROOT=$(MENAGERIE) ROBOGEN_CACHE=$(abspath $(EXTRAS)/cache) \
-	  $(EXTRAS)/menagerie/bin/python -m pytest -q -p no:cacheprovider -m extras tests
+	  $(EXTRAS)/menagerie/bin/python -m pytest -q -p no:cacheprovider -m extras \
+	  tests/extras/test_menagerie.py
 
 .PHONY: clean
 clean: ## Remove environments, caches and builds; runs/ stays

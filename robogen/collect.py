@@ -95,13 +95,18 @@ def collect(
     for part in state:
         if part not in scene.spec.state:
             raise ConfigError(unknown("state part", part, scene.spec.state))
+    if recipe.noise_share > 0 and not _relative(scene):
+        raise ConfigError(
+            f"noise_share is {recipe.noise_share:g}, and scene '{scene.spec.name}' takes absolute "
+            "commands, for which noise in action units has no meaning. Set noise_share=0."
+        )
     meta = DemoMeta(
         scene=scene.spec.name,
         cameras=cameras,
         state={part: scene.spec.state[part] for part in state},
         action=action,
         points=scene.point_names,
-        render=recipe.render,
+        render=scene.spec.render or recipe.render,
         collection={**_settings(recipe), "factors": [factor.name for factor in factors]},
         command=command,
     )
@@ -118,6 +123,12 @@ def collect(
             writer.write(episode)
     progress(recipe.episodes, recipe.episodes)
     return Collected(len(wanted) - len(failed), present, tuple(failed))
+
+
+def _relative(scene: Scene) -> bool:
+    """Whether commands are changes: then staying put is zero but for the gripper."""
+    scene.reset(scene.prepare(EpisodeSeed(domain="collect", study=0, scene="", episode=0))[0])
+    return not scene.rest_action(scene.spec.action)[:-1].any()
 
 
 def _settings(recipe: CollectionRecipe) -> dict[str, Any]:

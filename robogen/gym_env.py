@@ -21,7 +21,7 @@ from robogen.rollout.episode import begin
 from robogen.scenes.library import available as scenes_available
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec, CameraSpec, Draw, RenderProfile, Split
+from robogen.specs import CameraSpec, Draw, RenderProfile, Split
 
 STATE = ("eef_pos", "eef_rot6d", "gripper_opening")
 """Parts of the state that an environment observes unless told otherwise."""
@@ -40,9 +40,10 @@ class SceneEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
     ``perturbation``, ``severity`` and ``split`` replace what the environment was made with.
 
     Observations hold one upright RGB frame (H, W, 3) uint8 per camera, and ``state`` (D,) float32.
-    Actions (7,) in [-1, 1] are ``delta_eef``, see :class:`robogen.specs.ActionSpec`. The reward is
-    1 on success, which terminates; the horizon truncates. ``info`` has ``instruction``,
-    ``is_success``, ``progress``, ``draws``, ``episode`` and ``diverged``.
+    Actions are the scene's preferred mode, ``delta_eef`` (7,) in [-1, 1] for our own scenes, see
+    :class:`robogen.specs.ActionSpec`. The reward is 1 on success, which terminates; the horizon
+    truncates. ``info`` has ``instruction``, ``is_success``, ``progress``, ``draws``, ``episode``
+    and ``diverged``.
 
     Args:
         scene: Scene name.
@@ -51,7 +52,7 @@ class SceneEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         split: Value pools of the factors.
         image_size: Edge of the frames [px].
         cameras: Cameras to observe; None: all that the scene offers policies.
-        state: State parts to observe.
+        state: State parts to observe; None: of :data:`STATE`, what the scene offers.
         render: Render profile of the observations.
         render_mode: ``rgb_array`` to have :meth:`render` return frames.
         render_camera: What :meth:`render` shows; None: the scene's first camera for people.
@@ -78,7 +79,7 @@ class SceneEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         split: Split = "eval",
         image_size: int = 96,
         cameras: Sequence[str] | None = None,
-        state: Sequence[str] = STATE,
+        state: Sequence[str] | None = None,
         render: RenderProfile = "fast",
         render_mode: str | None = None,
         render_camera: str | None = None,
@@ -98,19 +99,21 @@ class SceneEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         for name in names:
             if name not in offered.cameras:
                 raise ConfigError(unknown("camera", name, offered.cameras))
-        for part in state:
+        parts = [part for part in STATE if part in offered.state] if state is None else state
+        for part in parts:
             if part not in offered.state:
                 raise ConfigError(unknown("state part", part, offered.state))
-        self._state = tuple(state)
+        self._state = tuple(parts)
         self._profile = render
         self._render_size = render_size
         people = self.scene.human_cameras
         self._render_camera = render_camera or (*people, *offered.cameras)[0]
         self.render_mode = render_mode
         self.metadata = {**type(self).metadata, "render_fps": round(offered.control_hz)}
-        self.action_type = ActionSpec(control_hz=offered.control_hz)
+        self.action_type = offered.action
         """Convention of the actions."""
-        self.action_space = spaces.Box(-1.0, 1.0, (self.action_type.dim,), np.float32)
+        limit = 1.0 if self.action_type.mode.startswith("delta") else np.inf
+        self.action_space = spaces.Box(-limit, limit, (self.action_type.dim,), np.float32)
         size = sum(offered.state[part] for part in self._state)
         observed = spaces.Dict(
             {

@@ -4,8 +4,7 @@
 environments by suite and task, and ``lerobot-eval`` runs n episodes of each:
 
 - A suite is a condition, named as in a study's records (``nominal``, ``camera_pose@0.5``), and a
-  task is a scene, numbered in the order asked for. LeRobot's results by group are so results by
-  factor.
+  task is a scene, numbered in the order asked for: results by group are results by factor.
 - LeRobot gives each of its episodes a seed of its own, counting up from ``--seed`` whatever the
   batch size. Here the seed *is* the episode: ``reset(seed=k)`` starts episode k of the study with
   the seed that :func:`make_env` was given, the very episode that ``robogen eval`` runs under k.
@@ -49,9 +48,10 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
     Options of ``reset`` are ignored: LeRobot passes some of its own.
 
     Observations hold ``pixels``, one upright RGB frame (H, W, 3) uint8 per camera, and
-    ``agent_pos`` (D,) float32, the scene's state. Actions (7,) in [-1, 1] are ``delta_eef``, see
-    :class:`robogen.specs.ActionSpec`. The reward is 1 on success, which terminates; the horizon
-    truncates. ``info`` has ``is_success``, ``progress``, ``episode`` and ``diverged``.
+    ``agent_pos`` (D,) float32, the scene's state. Actions (A,) are the scene's preferred mode,
+    ``delta_eef`` (7,) in [-1, 1] for our own, see :class:`robogen.specs.ActionSpec`. The reward is
+    1 on success, which terminates; the horizon truncates. ``info`` has ``is_success``,
+    ``progress``, ``episode`` and ``diverged``.
 
     Args:
         scene: Scene name.
@@ -122,7 +122,7 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
     def step(
         self, action: NDArray[np.float32]
     ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Execute one action (7,) for one control step."""
+        """Execute one action (A,) for one control step."""
         observation, reward, ended, truncated, info = self.scene_env.step(action)
         kept = {key: info[key] for key in _INFO}
         return self._shape(observation), reward, ended, truncated, kept
@@ -137,7 +137,7 @@ class LeRobotEnv(gymnasium.Env[ObsType, NDArray[np.float32]]):
         return self.scene_env.render()
 
     def expert_action(self) -> NDArray[np.float32]:
-        """What the scene's oracle would do now (7,): tells an impossible task from a bad policy."""
+        """What the scene's oracle would do now (A,): tells an impossible task from a bad policy."""
         return self.scene_env.expert_action()
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ class _Late(VectorEnv[Any, Any, Any]):
         return super().reset(seed=episodes, options=options)  # type: ignore[arg-type]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Execute one action (7,) in each, (n, 7) in all."""
+        """Execute one action in each, (n, A) in all."""
         self._wake()
         return super().step(actions)
 
@@ -294,18 +294,16 @@ def make_env(
     """
     if n_envs < 1:
         raise ConfigError(f"n_envs must be at least 1, got {n_envs}. Give the episodes at a time.")
-    asked: dict[str, Any] = {
-        "scene": scene,
-        "perturbation": perturbation,
-        "severity": severity,
-        "split": split,
-        "seed": seed,
-        **settings,
-    }
-    asked.update(_said(cfg))
-    scenes = _names("scene", asked.pop("scene"))
-    conditions = _names("perturbation", asked.pop("perturbation") or _NOMINAL)
-    vector = _Async if use_async_envs and n_envs > 1 else _Sync
+    asked = {"severity": severity, "split": split, "seed": seed, **settings, **_said(cfg)}
+    scenes = _names("scene", asked.pop("scene", scene))
+    conditions = _names("perturbation", asked.pop("perturbation", perturbation) or _NOMINAL)
+    threads = getattr(cfg, "max_parallel_tasks", 1)
+    if threads > 1 and not use_async_envs:
+        raise ConfigError(
+            f"Scenes of one process draw in one thread, got max_parallel_tasks={threads} without "
+            "processes. Set it to 1, or set use_async_envs."
+        )
+    vector = _Async if use_async_envs and max(n_envs, threads) > 1 else _Sync
     suites: dict[str, dict[int, VectorEnv[Any, Any, Any]]] = {}
     for condition in conditions:
         suite = _suite(condition, asked["severity"], asked["split"])
@@ -322,7 +320,7 @@ class Feature(NamedTuple):
     kind: Literal["VISUAL", "STATE", "ACTION"]
     """Name of a member of LeRobot's ``FeatureType``."""
     shape: tuple[int, ...]
-    """(H, W, 3) of a frame, (D,) of the state, (7,) of an action."""
+    """(H, W, 3) of a frame, (D,) of the state, (A,) of an action."""
     key: str
     """What the entry is called in a LeRobot policy."""
 
@@ -365,7 +363,9 @@ def _names(what: str, value: str | Sequence[str]) -> list[str]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     names = [part.strip() for part in parts if part.strip()]
     if not names or len(set(names)) < len(names):
-        raise ConfigError(f"{what} must name at least one, each once, got {value!r}.")
+        raise ConfigError(
+            f"{what} must name at least one, each once, got {value!r}. Write 'a,b' or a list."
+        )
     return names
 
 

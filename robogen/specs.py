@@ -123,6 +123,8 @@ class SceneSpec:
     """Longest episode in control steps."""
     orientation: Orientation = "upright"
     """How frames are turned for policies that do not say, see :class:`ObservationSpec`."""
+    render: RenderProfile | None = None
+    """How frames are drawn whatever a policy asks for; None: as it asks."""
     slots: int | None = None
     """Most copies a worker should hold; None: as many as asked for."""
 
@@ -215,6 +217,13 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
             Adaptation(
                 f"frames: the policy wants them {wanted}, the scene's policies usually "
                 f"{scene.orientation}"
+            )
+        )
+    if policy.observation.cameras and scene.render not in (None, policy.observation.render):
+        adaptations.append(
+            Adaptation(
+                f"frames: the scene is drawn '{scene.render}', the policy's spec says "
+                f"'{policy.observation.render}'"
             )
         )
     if action.gripper == "open_positive":

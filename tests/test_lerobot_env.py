@@ -230,6 +230,8 @@ def test_processes_give_the_same_as_one_process(pair: Any):
 
 
 def test_lerobots_configuration_wins_where_it_speaks():
+    cfg: Any = SimpleNamespace(max_parallel_tasks=2, task="push")
+    assert isinstance(make_env(1, True, cfg)["nominal"][0], gymnasium.vector.AsyncVectorEnv)
     cfg = SimpleNamespace(task="push", perturbation=None, seed=3, image_size=16, fps=30)
     suites = make_env(1, False, cfg, scene="pick", perturbation="mass", seed=1, image_size=64)
     assert list(suites) == ["mass"]
@@ -299,6 +301,7 @@ def test_lerobot_is_not_needed():
         (lambda: make_env(perturbation="mass", severity=2.0), r"0\.\.1"),
         (lambda: make_env(scene="drawer", perturbation="receiver_color"), "does not apply"),
         (lambda: make_env(image_sise=32), "Did you mean 'image_size'"),
+        (lambda: make_env(2, False, SimpleNamespace(max_parallel_tasks=3)), "one thread, got .*=3"),
     ],
 )
 def test_mistakes_name_the_remedy(call: Callable[[], object], message: str):

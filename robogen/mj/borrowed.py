@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -115,7 +115,7 @@ def inventory(model: mujoco.MjModel, role: str) -> list[str]:
     kind = "body"
     if role in SURFACE_ROLES:
         kind = "geom"
-    elif role in ("lights", "camera"):
+    elif role in ("lights", "camera", "joint"):
         kind = role.removesuffix("s")
     return [name for name in _names(model, kind) if name]
 
@@ -157,6 +157,11 @@ def put_state(world: World, state: State) -> None:
     mujoco.mj_setState(world.model, world.data, values, what)
     mujoco.mj_forward(world.model, world.data)
     mujoco.mj_setState(world.model, world.data, values, what)  # warm starts, which forward moved
+
+
+def fixed_places(model: mujoco.MjModel) -> bytes:
+    """Where a model has its bodies and sites: environments place fixtures and goals in there."""
+    return b"".join(getattr(model, n).tobytes() for n in ("body_pos", "body_quat", "site_pos"))
 
 
 def free_roots(world: World, role: str) -> tuple[str, ...]:
@@ -205,9 +210,21 @@ def carry_over(
         if rows.size:
             new[rows] = theirs[rows]
             carried.append(name)
-    for part in ("ambient", "diffuse", "specular"):
-        getattr(target.vis.headlight, part)[:] = getattr(source.vis.headlight, part)
+    for part in ("headlight", "global_", "map", "quality", "scale", "rgba"):
+        _copy_struct(getattr(source.vis, part), getattr(target.vis, part))
+    _copy_struct(source.opt, target.opt)
+    target.stat.extent, target.stat.center[:] = source.stat.extent, source.stat.center
     return tuple(carried)
+
+
+def _copy_struct(source: Any, target: Any) -> None:
+    """Copy the numbers of one of the model's plain structures."""
+    for name in dir(source):
+        value = None if name.startswith("_") else getattr(source, name)
+        if isinstance(value, np.ndarray):
+            getattr(target, name)[:] = value
+        elif isinstance(value, int | float):
+            setattr(target, name, value)
 
 
 def model_hash(model: mujoco.MjModel) -> str:

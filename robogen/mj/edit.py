@@ -167,6 +167,19 @@ class ModelEdit:
         touch = (self.model.geom_contype[ids] != 0) | (self.model.geom_conaffinity[ids] != 0)
         return np.asarray(ids[touch])
 
+    def sliding_geoms(self, role: str) -> NDArray[np.intp]:
+        """Geoms whose friction decides how a role's geoms slide.
+
+        Of two geoms in contact the one with the higher priority decides, else the larger friction:
+        without a priority of its own, a role slides as what it touches does.
+        """
+        ids = self.colliding_geoms(role)
+        if not ids.size:
+            return ids
+        touch = (self.model.geom_contype != 0) | (self.model.geom_conaffinity != 0)
+        decide = touch & (self.model.geom_priority >= self.model.geom_priority[ids].max())
+        return np.union1d(ids, np.flatnonzero(decide)).astype(np.intp)
+
     def has_meshes(self, role: str) -> bool:
         """Whether a role's geoms include meshes."""
         mesh = int(mujoco.mjtGeom.mjGEOM_MESH)
@@ -258,6 +271,20 @@ class ModelEdit:
             getattr(self.model, field)[index] = values
         if not np.array_equal(before, self.read(field, index)):
             self._moved.add(self._author)
+
+    def stop_tracking(self, cameras: NDArray[np.intp]) -> None:
+        """Leave cameras that follow or target a body looking as they do now, fixed to their own."""
+        fixed = int(mujoco.mjtCamLight.mjCAMLIGHT_FIXED)
+        for camera in cameras[self.model.cam_mode[cameras] != fixed].tolist():
+            body = int(self.model.cam_bodyid[camera])
+            frame = self.data.xmat[body].reshape(3, 3).T
+            quat = np.empty(4)
+            rotation = frame @ self.data.cam_xmat[camera].reshape(3, 3)
+            mujoco.mju_mat2Quat(quat, rotation.ravel())
+            place = frame @ (self.data.cam_xpos[camera] - self.data.xpos[body])
+            self.write("cam_mode", camera, fixed, "replace")
+            self.write("cam_quat", camera, quat, "replace")
+            self.write("cam_pos", camera, place, "replace")
 
     def paint(self, texture: int, pixels: NDArray[np.uint8]) -> None:
         """Replace a texture's pixels (same shape as :meth:`texture` returns)."""

@@ -105,6 +105,37 @@ def _is_current() -> bool:
     return bool(current) and current.address == handle.address  # type: ignore[union-attr]
 
 
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """The process's context is current; one of somebody else's is current again afterwards.
+
+    Renderers of other codebases make theirs current once, when they are made: left with ours, they
+    would draw into it and, when closed, delete our textures by the numbers of their own.
+    """
+    theirs = _foreign()
+    gl_context()
+    try:
+        yield
+    finally:
+        if theirs is not None:
+            from OpenGL.EGL import eglMakeCurrent
+
+            eglMakeCurrent(*theirs)
+
+
+def _foreign() -> tuple[Any, Any, Any, Any] | None:
+    """Display, surfaces and context that are current and not ours; None where there are none."""
+    if "OpenGL.EGL" not in sys.modules or _is_current():
+        return None
+    from OpenGL import EGL
+
+    context = EGL.eglGetCurrentContext()
+    if not context:
+        return None
+    surfaces = (EGL.eglGetCurrentSurface(EGL.EGL_DRAW), EGL.eglGetCurrentSurface(EGL.EGL_READ))
+    return EGL.eglGetCurrentDisplay(), *surfaces, context
+
+
 def _make_context(backend: str) -> Any:
     """Create a context of one backend by name, independent of what ``mujoco`` chose at import."""
     os.environ.setdefault(
@@ -180,9 +211,8 @@ class FrameRenderer:
         self, model: mujoco.MjModel, profile: str, groups: Sequence[int] | None = None
     ) -> None:
         quality = PROFILES[profile]
-        gl_context()
         self._model = model
-        with _quality(model, quality):
+        with _drawing(), _quality(model, quality):
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         self._scene = mujoco.MjvScene(model, maxgeom=model.ngeom + 256)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = quality.shadow_size != 0
@@ -198,38 +228,38 @@ class FrameRenderer:
         self, data: mujoco.MjData, camera: int, width: int, height: int
     ) -> NDArray[np.uint8]:
         """One upright RGB frame (height, width, 3) uint8 from the camera with this id."""
-        gl_context()
         most = (self._context.offWidth, self._context.offHeight)
         if width > most[0] or height > most[1]:
             raise GraphicsError(
                 f"A frame of {width} x {height} pixels was asked for, and this model's offscreen "
                 f"buffer holds {most[0]} x {most[1]}. Ask for smaller frames."
             )
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
-        self._camera.fixedcamid = camera
-        mujoco.mjv_updateScene(
-            self._model,
-            data,
-            self._option,
-            None,
-            self._camera,
-            mujoco.mjtCatBit.mjCAT_ALL,
-            self._scene,
-        )
-        viewport = mujoco.MjrRect(0, 0, width, height)
-        mujoco.mjr_render(viewport, self._scene, self._context)
-        buffer = self._buffers.get((width, height))
-        if buffer is None:
-            buffer = self._buffers[(width, height)] = np.empty((height, width, 3), np.uint8)
-        mujoco.mjr_readPixels(buffer, None, viewport, self._context)
+        with _drawing():
+            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+            self._camera.fixedcamid = camera
+            mujoco.mjv_updateScene(
+                self._model,
+                data,
+                self._option,
+                None,
+                self._camera,
+                mujoco.mjtCatBit.mjCAT_ALL,
+                self._scene,
+            )
+            viewport = mujoco.MjrRect(0, 0, width, height)
+            mujoco.mjr_render(viewport, self._scene, self._context)
+            buffer = self._buffers.get((width, height))
+            if buffer is None:
+                buffer = self._buffers[(width, height)] = np.empty((height, width, 3), np.uint8)
+            mujoco.mjr_readPixels(buffer, None, viewport, self._context)
         return buffer[::-1].copy()
 
     def upload(self, texture: int) -> None:
         """Send one texture's current ``tex_data`` to the device."""
-        gl_context()
-        mujoco.mjr_uploadTexture(self._model, self._context, texture)
+        with _drawing():
+            mujoco.mjr_uploadTexture(self._model, self._context, texture)
 
     def close(self) -> None:
         """Free what the device holds for this model."""
-        gl_context()
-        self._context.free()
+        with _drawing():
+            self._context.free()

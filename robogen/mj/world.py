@@ -71,6 +71,8 @@ class World:
         self.groups = groups
         self.body_names = [self.model.body(i).name for i in range(self.model.nbody)]
         """Names of all bodies; the world itself first."""
+        self.written = b""
+        """Where things are that have no state of their own, as an environment's reset wrote it."""
         self._renderers: dict[str, FrameRenderer] = {}
         # Not a bound method: a world in a reference cycle would hold its megabytes until Python
         # next collects cycles, and worlds come by the hundred.
@@ -178,7 +180,7 @@ class World:
     def state_hash(self) -> str:
         """Hash of all positions (also of placed static bodies), velocities and controls."""
         data = self.data
-        digest = hashlib.blake2b(digest_size=12)
+        digest = hashlib.blake2b(self.written, digest_size=12)
         for part in (data.qpos, data.qvel, data.ctrl, data.mocap_pos, data.mocap_quat):
             digest.update(part.tobytes())
         return digest.hexdigest()

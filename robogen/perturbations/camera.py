@@ -27,7 +27,7 @@ class CameraPose(ModelFactor):
 
     kind = "visual"
     channel = "camera"
-    fields = ("cam_pos", "cam_quat")
+    fields = ("cam_pos", "cam_quat", "cam_mode")
     derived = CAMERA_DERIVED
 
     def __init__(self, *, name: str, max_offset_m: float, max_rotation_deg: float) -> None:
@@ -52,6 +52,7 @@ class CameraPose(ModelFactor):
 
     def apply(self, edit: ModelEdit, draw: Draw) -> None:
         cameras = edit.cameras("third_person")
+        edit.stop_tracking(cameras)  # a camera that follows a body would turn back to it
         turn = _quaternion(np.radians(draw["rotation_deg"]))
         turned = [_product(quat, turn) for quat in edit.read("cam_quat", cameras)]
         moved = edit.read("cam_pos", cameras) + np.array(draw["offset_m"])

@@ -68,7 +68,10 @@ class ObjectSize(SpecFactor):
 
 
 class Friction(ModelFactor):
-    """Multiplies the sliding friction of every colliding geom of a role.
+    """Multiplies the sliding friction of a role against everything it touches.
+
+    Where the role's geoms have no priority over others, those are scaled along: MuJoCo takes the
+    larger friction of a contact's two geoms, so that less on one side alone would not be felt.
 
     Args:
         name: Factor name.
@@ -101,7 +104,7 @@ class Friction(ModelFactor):
         return None
 
     def apply(self, edit: ModelEdit, draw: Draw) -> None:
-        geoms = edit.colliding_geoms(self.role)
+        geoms = edit.sliding_geoms(self.role)
         friction = edit.read("geom_friction", geoms)
         friction[:, 0] *= draw["friction_ratio"]
         edit.write("geom_friction", geoms, friction, "scale")

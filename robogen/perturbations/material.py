@@ -22,6 +22,10 @@ _GREY = 0.2
 """Saturation below which a part has no hue of its own."""
 
 
+_LARGEST = 1024
+"""Largest edge of a pattern [px]; photographs on other people's objects are larger, and slow."""
+
+
 class RoleTexture(ModelFactor):
     """Blends the texture of a role into a procedural pattern with colours of its own.
 
@@ -100,7 +104,9 @@ class RoleTexture(ModelFactor):
         face = (
             min(height, width) if height % width == 0 or width % height == 0 else max(height, width)
         )
-        tile = pattern(draw["pattern"], draw["seed"], face * self.zoom)[:face, :face]
+        size = min(face * self.zoom, _LARGEST)
+        seen_part = np.arange(face) * size // (face * self.zoom)
+        tile = pattern(draw["pattern"], draw["seed"], size)[np.ix_(seen_part, seen_part)]
         repeats = (-(-height // face), -(-width // face), 1)
         mixed = np.tile(tile, repeats)[:height, :width]  # cube faces alike
         blend = np.float32(draw["blend"])

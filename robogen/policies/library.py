@@ -44,10 +44,12 @@ def checkpoints(file: Path, pattern: str) -> dict[str, Path]:
     if PLACEHOLDER not in pattern:
         return found
     whole = (file.parent / pattern).as_posix()
-    text = re.escape(whole).replace(re.escape(PLACEHOLDER), "([^/]+)", 1)
+    text = re.escape(whole).replace(re.escape(PLACEHOLDER), "([^/]+(?:/[^/]+)?)", 1)
     # A second placeholder stands for the same scene as the first.
     shape = re.compile(text.replace(re.escape(PLACEHOLDER), r"\1"))
-    for path in sorted(file.parent.glob(pattern.replace(PLACEHOLDER, "*"))):
+    names = ("*", "*/*")  # our scenes, and family/task
+    paths = [p for name in names for p in file.parent.glob(pattern.replace(PLACEHOLDER, name))]
+    for path in sorted(paths):
         match = shape.fullmatch(path.as_posix())
         if match:
             found[match[1]] = path

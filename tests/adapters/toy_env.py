@@ -50,7 +50,7 @@ class ToyTable(MujocoEnv):
         qpos = self.init_qpos.copy()
         qpos[3:5] += random.uniform(-0.05, 0.05, 2)
         pad = self.model.body("pad").id
-        self.model.body_pos[pad, :2] = [0.25, 0.1] + random.uniform(-0.03, 0.03, 2)
+        self.model.body_pos[pad, :2] = random.uniform([0.22, 0.07], [0.28, 0.13])
         self.data.ctrl[:] = HOME
         self.set_state(qpos, self.init_qvel)
         return self._get_obs()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from contract_world import SCENES, model_bytes, scene_named
+from contract_world import SCENES, model_digest, scene_named
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def scenes_stay_nominal(request: pytest.FixtureRequest) -> Iterator[None]:
         scene = scene_named(name)
         scene.world.edit.restore()
         scene.rebuild(None)
-        assert model_bytes(scene.world.model) == model_bytes(scene.world.edit.nominal)
+        assert model_digest(scene.world.model) == model_digest(scene.world.edit.nominal)
 
 
 @pytest.fixture(scope="session", autouse=True)

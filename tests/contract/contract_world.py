@@ -9,6 +9,7 @@ their packages; the tests' own Gymnasium environment always is.
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import os
 import sys
@@ -30,7 +31,6 @@ from robogen.perturbations.engine import Perturbation
 from robogen.policies import library as policy_library
 from robogen.rollout.episode import begin
 from robogen.scenes import library as scene_library
-from robogen.scenes.adapters.scene import AdaptedScene
 from robogen.scenes.base import Scene
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
@@ -89,7 +89,7 @@ def action_spec(scene: str) -> ActionSpec:
 def has_expert(scene: str) -> bool:
     one = scene_named(scene)
     one.reset(one.prepare(seed_of(scene))[0])
-    return one.has_expert if isinstance(one, AdaptedScene) else True
+    return one.has_expert
 
 
 def seed_of(scene: str, episode: int = 0) -> EpisodeSeed:
@@ -140,13 +140,14 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 # -- what is compared ------------------------------------------------------------------------------
 
 
-def model_bytes(model: mujoco.MjModel) -> bytes:
+def model_digest(model: mujoco.MjModel) -> str:
+    """Hash of every byte of a model; some are hundreds of megabytes."""
     buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, buffer)
-    return buffer.tobytes()
+    return hashlib.blake2b(buffer, digest_size=16).hexdigest()
 
 
-def bytes_besides_arrays(world: World) -> bytes:
+def digest_besides_arrays(world: World) -> str:
     """The model with every array field and derived statistic put back to nominal."""
     model = copy.copy(world.model)
     for name in array_fields(model):
@@ -158,7 +159,7 @@ def bytes_besides_arrays(world: World) -> bytes:
     for name in ("meaninertia", "meanmass", "meansize", "extent"):
         setattr(model.stat, name, getattr(nominal, name))
     model.stat.center[:] = nominal.center
-    return model_bytes(model)
+    return model_digest(model)
 
 
 def cameras(scene: Scene) -> tuple[str, ...]:

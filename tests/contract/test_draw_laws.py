@@ -11,6 +11,7 @@ from colorsys import rgb_to_hsv
 import numpy as np
 import pytest
 from contract_world import (
+    ASKED,
     FACTORS,
     PAIRS,
     SCENES,
@@ -18,6 +19,7 @@ from contract_world import (
     applicable,
     factor_named,
     facts_of,
+    few,
     leaves,
     perturb,
     reason,
@@ -30,14 +32,14 @@ from robogen.perturbations.base import BANDS
 @pytest.mark.parametrize("name", FACTORS)
 def test_a_factor_applies_somewhere_and_says_why_not_elsewhere(name: str):
     reasons = {scene: reason(name, scene) for scene in SCENES}
-    assert None in reasons.values(), f"{name} applies to no scene: {reasons}"
+    assert ASKED or None in reasons.values(), f"{name} applies to no scene: {reasons}"
     for why in filter(None, reasons.values()):
         assert len(why.split()) >= 4, why
 
 
 @pytest.mark.parametrize(("name", "scene"), PAIRS)
 def test_same_seed_same_draw_and_json_keeps_it(name: str, scene: str):
-    for episode in range(10):
+    for episode in range(few(scene, 10, 5)):
         facts = facts_of(scene, episode)
         for split in SPLITS:
             for severity in (0.3, 1.0):
@@ -53,7 +55,7 @@ def test_same_seed_same_draw_and_json_keeps_it(name: str, scene: str):
     ("name", "scene"), [pair for pair in PAIRS if factor_named(pair[0]).dose == "continuous"]
 )
 def test_doses_of_one_episode_lie_on_one_line(name: str, scene: str):
-    for episode in range(10):
+    for episode in range(few(scene, 10, 5)):
         facts = facts_of(scene, episode)
         quarter, half, full = (
             dict(leaves(perturb(name, severity=s).sample(seed_of(scene, episode), facts)))
@@ -90,7 +92,7 @@ def test_train_and_eval_share_no_value(name: str, scene: str):
     share one, so there the splits must alternate in few bands: sorted by size, the label seldom
     changes, where one common pool would change it at every other draw.
     """
-    count = 150
+    count = few(scene, 150, 80)
     found: dict[str, dict[str, list[object]]] = defaultdict(lambda: {"train": [], "eval": []})
     for episode in range(count):
         facts = facts_of(scene, episode)

@@ -7,18 +7,22 @@ import itertools
 import numpy as np
 import pytest
 from contract_world import (
+    OWN,
     PAIRS,
     SCENES,
     SIZE,
     SPLITS,
     action_spec,
     applicable,
-    bytes_besides_arrays,
+    couples,
+    digest_besides_arrays,
     factor_named,
     facts_of,
+    few,
     frames,
-    model_bytes,
-    oracle_tape,
+    has_expert,
+    model_digest,
+    nominal_tape,
     perturb,
     play,
     scene_named,
@@ -41,13 +45,13 @@ HANDS_OFF = (*BLIND, "actuation")
 def test_severity_zero_is_the_identity(name: str, scene: str):
     world = scene_named(scene)
     begin(world, Perturbation(), seed_of(scene))
-    model, state, seen = model_bytes(world.world.model), world.world.state_hash(), frames(world)
+    model, state, seen = model_digest(world.world.model), world.world.state_hash(), frames(world)
     words = facts_of(scene).instruction
     zero = perturb(name, severity=0.0)
     draws, instruction, _ = begin(world, zero, seed_of(scene))
     assert draws == {name: {}}
     assert instruction == words
-    assert model_bytes(world.world.model) == model
+    assert model_digest(world.world.model) == model
     assert world.world.state_hash() == state
     assert frames(world) == seen
     image = np.random.default_rng(0).integers(0, 255, (SIZE, SIZE, 3), dtype=np.uint8)
@@ -62,16 +66,16 @@ def test_severity_zero_is_the_identity(name: str, scene: str):
 def test_only_declared_fields_change_and_all_come_back(name: str, scene: str):
     factor, world = factor_named(name), scene_named(scene)
     begin(world, Perturbation(), seed_of(scene))
-    model, state, seen = model_bytes(world.world.model), world.world.state_hash(), frames(world)
-    for episode, split in itertools.product(range(2), SPLITS):
+    model, state, seen = model_digest(world.world.model), world.world.state_hash(), frames(world)
+    for episode, split in itertools.product(range(few(scene, 2, 1)), SPLITS):
         begin(world, perturb(name, split=split), seed_of(scene, episode))
         changed = world.world.edit.changed()
         assert changed <= {*factor.fields, *factor.derived}
         assert bool(changed) == (factor.phase == "model")
-        assert bytes_besides_arrays(world.world) == model_bytes(world.world.edit.nominal)
+        assert digest_besides_arrays(world.world) == model_digest(world.world.edit.nominal)
         frames(world)  # puts what changed on the device
     begin(world, Perturbation(), seed_of(scene))
-    assert model_bytes(world.world.model) == model
+    assert model_digest(world.world.model) == model
     assert world.world.state_hash() == state
     assert frames(world) == seen
 
@@ -80,8 +84,8 @@ def test_only_declared_fields_change_and_all_come_back(name: str, scene: str):
     ("name", "scene"), [pair for pair in PAIRS if factor_named(pair[0]).kind in BLIND]
 )
 def test_what_is_only_seen_leaves_physics_bit_identical(name: str, scene: str):
-    tape = oracle_tape(scene)
-    assert tape.success
+    tape = nominal_tape(scene)
+    assert tape.success == has_expert(scene)
     replayed = play(scene, perturb(name), actions=tape.actions)
     assert replayed.states == tape.states
     assert replayed.success == tape.success
@@ -92,7 +96,7 @@ def test_what_is_only_seen_leaves_physics_bit_identical(name: str, scene: str):
     ("name", "scene"), [pair for pair in PAIRS if factor_named(pair[0]).kind not in BLIND]
 )
 def test_what_is_physical_changes_the_motion(name: str, scene: str):
-    tape = oracle_tape(scene)
+    tape = nominal_tape(scene)
     replayed = play(scene, perturb(name), actions=tape.actions)
     assert any(one != other for one, other in zip(replayed.states, tape.states, strict=False))
 
@@ -108,9 +112,9 @@ def test_every_dose_reaches_its_channel(name: str, scene: str):
         ),
         action=action,
     )
-    moving = np.full(action.dim, 0.5)
-    for severity, split in itertools.product((0.25, 0.5, 1.0), SPLITS):
-        for number in range(2):
+    doses = (0.25, 0.5, 1.0) if scene in OWN else (0.25, 1.0)
+    for severity, split in itertools.product(doses, SPLITS):
+        for number in range(few(scene, 2, 1)):
             episode = Episode(
                 scene=world,
                 perturbation=perturb(name, severity=severity, split=split),
@@ -120,16 +124,21 @@ def test_every_dose_reaches_its_channel(name: str, scene: str):
             )
             episode.start()
             episode.observe()
-            episode.execute(moving)
+            episode.execute(world.rest_action(action) + 0.5)
             reached = episode.finish().record.reached[name]
             assert reached["channel"] == factor_named(name).channel
+            if scene not in OWN and severity < 1 and reached["channel"] == "camera":
+                # a table that is lit beyond white stays white under a little colour: said as it is
+                seen = any(reached["evidence"]["pixels"].values())
+                assert reached["verdict"] == ("reached" if seen else "did not reach")
+                continue
             assert reached["verdict"] == "reached", (severity, split, number, reached)
 
 
 @pytest.mark.parametrize(("name", "scene"), PAIRS)
 def test_an_episode_starts_where_its_nominal_one_does(name: str, scene: str):
     factor, world = factor_named(name), scene_named(scene)
-    for episode in range(3):
+    for episode in range(few(scene, 3, 2)):
         begin(world, Perturbation(), seed_of(scene, episode))
         placement, state, target = world.placement, state_bytes(world), world.target
         draws, _, _ = begin(world, perturb(name), seed_of(scene, episode))
@@ -149,10 +158,12 @@ def test_placements_of_the_splits_do_not_meet(scene: str):
     world = scene_named(scene)
     for name in movers:
         spots: dict[str, dict[str, set[tuple[float, ...]]]] = {}
-        for split, episode in itertools.product(SPLITS, range(60)):
+        for split, episode in itertools.product(SPLITS, range(few(scene, 60, 20))):
+            begin(world, Perturbation(), seed_of(scene, episode))
+            nominal = world.placement
             begin(world, perturb(name, split=split), seed_of(scene, episode))
             for thing, spot in world.placement.items():
-                if world.config.objects[thing].wide is not None:
+                if spot != nominal[thing]:
                     spots.setdefault(thing, {}).setdefault(split, set()).add(tuple(spot[:2]))
         assert spots
         for by_split in spots.values():
@@ -162,7 +173,7 @@ def test_placements_of_the_splits_do_not_meet(scene: str):
 @pytest.mark.parametrize("scene", SCENES)
 def test_all_factors_together_compose(scene: str):
     world, names = scene_named(scene), applicable(scene)
-    for split, episode in itertools.product(SPLITS, range(3)):
+    for split, episode in itertools.product(SPLITS, range(few(scene, 3, 2))):
         together = perturb(*names, split=split)
         draws, _, _ = begin(world, together, seed_of(scene, episode))
         assert all(draws[name] for name in names)
@@ -174,8 +185,9 @@ def test_all_factors_together_compose(scene: str):
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_pair_composes_or_names_both(scene: str):
     world = scene_named(scene)
-    model = model_bytes(world.world.model)
-    for one, other in itertools.combinations(applicable(scene), 2):
+    begin(world, Perturbation(), seed_of(scene))
+    model = model_digest(world.world.model)
+    for one, other in couples(scene):
         complaint = ""
         try:
             begin(world, perturb(one, other), seed_of(scene))
@@ -184,7 +196,7 @@ def test_every_pair_composes_or_names_both(scene: str):
         assert not complaint or (one in complaint and other in complaint)
     world.world.edit.restore()
     world.rebuild(None)
-    assert model_bytes(world.world.model) == model
+    assert model_digest(world.world.model) == model
 
 
 DECORATORS = [
@@ -197,7 +209,7 @@ DECORATORS = [
 @pytest.mark.parametrize(("name", "scene"), DECORATORS)
 def test_decorations_keep_off_the_task(name: str, scene: str):
     world = scene_named(scene)
-    for split, episode in itertools.product(SPLITS, range(10)):
+    for split, episode in itertools.product(SPLITS, range(few(scene, 10, 2))):
         facts = facts_of(scene, episode)
         begin(world, perturb(name, split=split), seed_of(scene, episode))
         assert world.spec_edit is not None
@@ -211,7 +223,7 @@ def test_decorations_keep_off_the_task(name: str, scene: str):
 
 
 @pytest.mark.parametrize(("name", "scene"), DECORATORS)
-def test_decorations_never_change_what_the_oracle_does(name: str, scene: str):
-    for episode in range(2):
-        nominal = oracle_tape(scene, episode)
+def test_decorations_never_change_what_the_expert_does(name: str, scene: str):
+    for episode in range(few(scene, 2, 1)):
+        nominal = nominal_tape(scene, episode)
         assert play(scene, perturb(name), episode).states == nominal.states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract_world import POLICIES, SCENES, action_spec, scene_named, seed_of
+from contract_world import ASKED, POLICIES, SCENES, has_expert, scene_named, seed_of
 
 from robogen.errors import PolicyError
 from robogen.perturbations.engine import Perturbation
@@ -18,13 +18,15 @@ BATCH = 8
 
 
 def load(name: str, scene: str) -> Policy | None:
-    """The policy, or None where the scene has no checkpoint of it."""
+    """The policy, or None where the scene has no checkpoint of it, or no expert to relay."""
     try:
-        return load_policy(name, scene=scene)
+        policy = load_policy(name, scene=scene)
     except PolicyError as error:
         if "no checkpoint for scene" in str(error):
             return None
         raise
+    policy.fit(scene_named(scene).spec)
+    return policy if has_expert(scene) or not policy.spec.privileged else None
 
 
 FITTING = tuple((p, s) for p in POLICIES for s in SCENES)
@@ -42,14 +44,14 @@ def observations(policy: PolicySpec, scene_name: str, count: int) -> list[Observ
             length = len(spec.history)
             images = {name: np.stack([image] * length) for name, image in images.items()}
             state = np.stack([state] * length)
-        facts = {"expert_action": scene.expert_action(action_spec(scene_name))}
+        facts = {"expert_action": scene.expert_action(policy.action)} if policy.privileged else None
         found.append(
             Observation(
                 images=images,
                 state=state,
                 instruction=instruction,
                 step=0,
-                privileged=facts if policy.privileged else None,
+                privileged=facts,
             )
         )
     return found
@@ -59,7 +61,7 @@ def observations(policy: PolicySpec, scene_name: str, count: int) -> list[Observ
 def test_a_policy_fits_some_scene(name: str):
     policies = {scene: load(name, scene) for scene in SCENES}
     there = {scene: policy for scene, policy in policies.items() if policy is not None}
-    assert there, f"{name} has a checkpoint for none of {SCENES}"
+    assert there or ASKED, f"{name} has a checkpoint for none of {SCENES}"
     for scene, policy in there.items():
         fit = match(policy.spec, scene_named(scene).spec)
         assert fit.action.dim == scene_named(scene).spec.action_modes[fit.action.mode]

@@ -5,20 +5,26 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 import psutil
 import pytest
 from contract_world import (
+    OWN,
     SCENES,
     SIZE,
     SPLITS,
     action_spec,
     applicable,
+    build,
+    cameras,
     factor_named,
     facts_of,
-    oracle_tape,
+    few,
+    has_expert,
+    nominal_tape,
     perturb,
     play,
     scene_named,
@@ -28,9 +34,13 @@ from contract_world import (
 
 from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
-from robogen.scenes.scene import TabletopScene, load_tabletop
+from robogen.scenes.base import Scene
 
-SEEDS = 10
+if TYPE_CHECKING:
+    from robogen.scenes.scene import TabletopScene
+
+SEEDS, FEW = 10, 4
+"""Episodes of our own scenes, and of other people's environments."""
 
 
 @pytest.fixture(params=SCENES)
@@ -39,22 +49,29 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def scene(name: str) -> TabletopScene:
+def scene(name: str) -> Scene:
     return scene_named(name)
 
 
-def test_every_predicate_can_be_evaluated(name: str, scene: TabletopScene):
+@pytest.fixture(params=OWN)
+def own(request: pytest.FixtureRequest) -> TabletopScene:
+    """A scene made of a scene file."""
+    return scene_named(str(request.param))  # type: ignore[return-value]
+
+
+def test_every_predicate_can_be_evaluated(own: TabletopScene):
     targets = set()
     for episode in range(12):
-        begin(scene, Perturbation(), seed_of(name, episode))
-        scene.check_task()
-        targets.add(scene.target)
-    assert targets == {choice.target for choice in scene.config.task.choices}
+        begin(own, Perturbation(), seed_of(own.spec.name, episode))
+        own.check_task()
+        targets.add(own.target)
+    assert targets == {choice.target for choice in own.config.task.choices}
 
 
-def test_the_oracle_succeeds_and_progress_never_falls(name: str):
-    tapes = [oracle_tape(name, episode) for episode in range(SEEDS)]
-    assert sum(tape.success for tape in tapes) >= SEEDS - 1
+def test_the_expert_succeeds_and_progress_never_falls(name: str):
+    tapes = [nominal_tape(name, episode) for episode in range(few(name, SEEDS, FEW))]
+    if has_expert(name):
+        assert sum(tape.success for tape in tapes) >= len(tapes) - 1
     for tape in tapes:
         assert tape.progress == sorted(tape.progress)
         assert all(0.0 <= value <= 1.0 for value in tape.progress)
@@ -62,20 +79,20 @@ def test_the_oracle_succeeds_and_progress_never_falls(name: str):
         assert tape.success == (tape.progress[-1] == 1.0)
 
 
-def test_an_idle_robot_does_not_succeed(name: str, scene: TabletopScene):
+def test_an_idle_robot_does_not_succeed(name: str, scene: Scene):
     """Success is neither there at reset nor reached by waiting."""
     spec = action_spec(name)
-    for episode in range(SEEDS):
+    for episode in range(few(name, SEEDS, FEW)):
         begin(scene, Perturbation(), seed_of(name, episode))
-        for _ in range(8):
+        for _ in range(few(name, 8, 20)):
             result = scene.step(scene.rest_action(spec), spec)
             assert not result.success
             assert result.progress < 1.0
             assert result.finite
 
 
-def test_same_seed_same_state_whatever_ran_before(name: str, scene: TabletopScene):
-    other = load_tabletop(name)
+def test_same_seed_same_state_whatever_ran_before(name: str, scene: Scene):
+    other = build(name)
     try:
         assert other.identity() == scene.identity()
         begin(scene, Perturbation(), seed_of(name, 3))
@@ -107,9 +124,9 @@ def test_recorded_commands_replay_exactly(name: str):
             assert state_bytes(scene) == wanted
 
 
-def test_a_state_checkpoint_is_exact(name: str, scene: TabletopScene):
+def test_a_state_checkpoint_is_exact(name: str, scene: Scene):
     begin(scene, Perturbation(), seed_of(name, 2))
-    commands = oracle_tape(name, 2).actions
+    commands = nominal_tape(name, 2).actions
     half = len(commands) // 2
     begin(scene, Perturbation(), seed_of(name, 2))
     for command in commands[:half]:
@@ -124,11 +141,11 @@ def test_a_state_checkpoint_is_exact(name: str, scene: TabletopScene):
     assert ends[0] == ends[1]
 
 
-def test_cameras_and_state_are_as_declared(name: str, scene: TabletopScene):
+def test_cameras_and_state_are_as_declared(name: str, scene: Scene):
     begin(scene, Perturbation(), seed_of(name))
     assert scene.spec.name == name
     assert scene.spec.cameras
-    for camera in scene.config.cameras:
+    for camera in cameras(scene):
         frame = scene.render(camera, width=80, height=60, profile="fast")
         assert frame.shape == (60, 80, 3)
         assert frame.dtype == np.uint8
@@ -140,38 +157,40 @@ def test_cameras_and_state_are_as_declared(name: str, scene: TabletopScene):
     assert np.isfinite(scene.points()).all()
 
 
-def test_every_action_mode_stays_put_at_rest(name: str, scene: TabletopScene):
+def test_every_action_mode_stays_put_at_rest(name: str, scene: Scene):
+    """Adapted environments may sag: their controllers hold a pose against gravity with an error."""
     base = action_spec(name)
+    parts = [part for part in ("eef_pos", "gripper_opening") if part in scene.spec.state]
     for mode, size in scene.spec.action_modes.items():
         for sign in ("close_positive", "open_positive"):
             spec = type(base)(mode=mode, dim=size, gripper=sign, control_hz=base.control_hz)
             begin(scene, Perturbation(), seed_of(name))
-            before = scene.proprioception(["eef_pos", "gripper_opening"])
+            before = scene.proprioception(parts or list(scene.spec.state))
             for _ in range(3):
                 scene.step(scene.rest_action(spec), spec)
-            after = scene.proprioception(["eef_pos", "gripper_opening"])
-            assert np.allclose(before, after, atol=2e-3), (mode, sign)
+            after = scene.proprioception(parts or list(scene.spec.state))
+            assert np.allclose(before, after, atol=few(name, 2e-3, 1e-2)), (mode, sign)
 
 
-def test_wordings_exist_and_splits_share_none(name: str, scene: TabletopScene):
-    for episode in range(6):
+def test_wordings_exist_and_splits_share_none(name: str, scene: Scene):
+    for episode in range(few(name, 6, 2)):
         facts = facts_of(name, episode)
         assert facts.instruction.strip()
-        words = {split: facts.paraphrases[split] for split in SPLITS}
+        words = {split: facts.paraphrases.get(split, ()) for split in SPLITS}
         assert all(words.values())
         every = [facts.instruction, *words["train"], *words["eval"]]
         plain = [re.sub(r"\W+", " ", text).lower().strip() for text in every]
         assert len(set(plain)) == len(plain), "two wordings are the same"
         assert not any("{" in text for text in every)
-        if len(scene.config.task.choices) > 1:
-            other = scene.other_instruction()
-            assert other is not None
-            assert other not in every
+        for split in SPLITS:
+            scene.prepare(seed_of(name, episode))
+            assert scene.wordings(split) == (facts.instruction, *words[split])
 
 
-def test_objects_rest_on_the_table_at_the_start(name: str, scene: TabletopScene):
+def test_objects_rest_on_the_table_at_the_start(own: TabletopScene):
+    scene = own
     for episode in range(SEEDS):
-        begin(scene, Perturbation(), seed_of(name, episode))
+        begin(scene, Perturbation(), seed_of(scene.spec.name, episode))
         for thing, item in scene.config.objects.items():
             if item.mount == "free":
                 root = next(b for b in scene.world.body_names if b.startswith(f"{thing}/"))
@@ -183,8 +202,9 @@ def test_objects_rest_on_the_table_at_the_start(name: str, scene: TabletopScene)
         )
 
 
-def test_nothing_is_left_behind(name: str, scene: TabletopScene):
+def test_nothing_is_left_behind(own: TabletopScene):
     """Memory stays flat over episodes, also those with a compiled world and device of their own."""
+    scene, name = own, own.spec.name
     names = [None, *(n for n in applicable(name) if factor_named(n).phase in ("spec", "model"))]
     process = psutil.Process()
 
@@ -214,7 +234,9 @@ def test_nothing_is_left_behind(name: str, scene: TabletopScene):
     assert grown < 60, f"{grown:.1f} MiB more after 200 episodes"  # a world is about 3 MiB
 
 
-def test_a_recompiled_world_is_freed_at_once(scene: TabletopScene, name: str):
+def test_a_recompiled_world_is_freed_at_once(scene: Scene, name: str):
+    if not facts_of(name).can_recompile:
+        pytest.skip("this environment cannot be recompiled")
     gc.collect()
     gc.disable()
     try:
@@ -229,7 +251,7 @@ def test_a_recompiled_world_is_freed_at_once(scene: TabletopScene, name: str):
         gc.enable()
 
 
-def test_the_model_is_small_enough_for_dense_solving(scene: TabletopScene):
+def test_the_model_is_small_enough_for_dense_solving(own: TabletopScene):
     """MuJoCo 4.0.0 solves sparse systems wrongly; it picks them from 60 degrees of freedom on."""
-    assert scene.world.model.nv < 60
-    assert scene.world.model.opt.jacobian != mujoco.mjtJacobian.mjJAC_SPARSE
+    assert own.world.model.nv < 60
+    assert own.world.model.opt.jacobian != mujoco.mjtJacobian.mjJAC_SPARSE

@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import mujoco
 import psutil
 import pytest
+from contract_world import ASKED, EXTRA, OWN, TOYS, applicable, has_expert, scene_named
 
 from robogen.records.reader import Records, read_records
 from robogen.records.schema import EpisodeRecord, to_row
@@ -19,12 +21,14 @@ from robogen.study.config import compose_study
 from robogen.study.design import resolve
 from robogen.study.study import Silent, StudyResult, run_study
 
-SCENE = "push"
+SCENE = ASKED[0] if ASKED else "push"
 BAD = 1
 """The episode on which the faulty policies misbehave."""
 
 MODULE = '''
 import time
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,10 +43,14 @@ class Watcher(Policy):
 
     def __init__(self, *, fault="", seed=-1):
         self._fault, self._seed, self._seeds = fault, seed, {}
-        camera = CameraSpec(name="front", width=32, height=24)
+        self.spec = PolicySpec(observation=ObservationSpec(), action=ActionSpec())
+
+    def fit(self, scene):
+        camera = CameraSpec(name=scene.cameras[0], width=32, height=24)
+        state = (next(iter(scene.state)),)
         self.spec = PolicySpec(
-            observation=ObservationSpec(cameras=(camera,), state=("eef_pos",), instruction=True),
-            action=ActionSpec(chunk=4, execute=4),
+            observation=ObservationSpec(cameras=(camera,), state=state, instruction=True),
+            action=replace(scene.action, chunk=4, execute=4),
         )
 
     def reset(self, rows, seeds):
@@ -57,9 +65,10 @@ class Watcher(Policy):
                     raise ValueError("something in the network broke")
         chunks = []
         for seen in observations:
-            means = seen.images["front"].reshape(-1, 3).mean(axis=0) / 255
+            (image,) = seen.images.values()
+            means = image.reshape(-1, 3).mean(axis=0) / 255
             move = np.concatenate([means, seen.state, [len(seen.instruction) / 50]])
-            chunks.append(np.tile(np.sin(40 * move), (4, 1)))
+            chunks.append(np.tile(np.resize(np.sin(40 * move), self.spec.action.dim), (4, 1)))
             if self._fault == "nan" and self._seeds.get(rows[len(chunks) - 1]) == self._seed:
                 chunks[-1][2, 3] = np.nan
         return np.stack(chunks)
@@ -82,22 +91,33 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def on_the_path(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(faulty))
-    monkeypatch.setenv("PYTHONPATH", str(faulty))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(faulty), str(TOYS)]))
 
 
-HALF = f"scene.{SCENE}.horizon_s=3.0"
+HALF = ("horizon_s=3.0",) if SCENE in OWN else ("horizon=30", "render=fast")
+SHORT = tuple(f"scene.{SCENE}.{word}" for word in HALF)
+SCRIPTED = ["oracle"] if has_expert(SCENE) else []
+PLAYERS = [*SCRIPTED, "random", "watcher"]
+ASKED_FOR = ("camera_pose", "friction", "image_noise", "control_latency", "distractors")
+FOUND = [name for name in ASKED_FOR if name in applicable(SCENE)]
 WORDS = (
     f"scene={SCENE}",
-    "policy=[oracle,random,watcher]",
-    "perturbation=[camera_pose,friction,image_noise,control_latency,distractors]",
+    f"policy=[{','.join(PLAYERS)}]",
+    f"perturbation=[{','.join(FOUND)}]",
     "episodes=2",
     "frames=1",
-    HALF,
+    *SHORT,
+)
+TOTAL = 2 * len(PLAYERS) * (1 + len(FOUND))
+
+pytestmark = pytest.mark.skipif(
+    mujoco.mj_sizeModel(scene_named(SCENE).world.model) > 2**27,
+    reason="a study over so large a model takes long, and other scenes show the same",
 )
 
 
 def study(run_dir: Path, user: Path, *words: str, observer: Silent | None = None) -> StudyResult:
-    return run_study(resolve(compose_study(list(words)), (user,)), run_dir, observer)
+    return run_study(resolve(compose_study(list(words)), (user, *EXTRA)), run_dir, observer)
 
 
 def rows(run_dir: Path) -> list[object]:
@@ -111,7 +131,7 @@ def inline(tmp_path_factory: pytest.TempPathFactory, faulty: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(faulty))
         result = study(run_dir, faulty, *WORDS, "workers=0", "slots=1")
-    assert (result.total, result.ran, result.errored) == (36, 36, 0)
+    assert (result.total, result.ran, result.errored) == (TOTAL, TOTAL, 0)
     return run_dir
 
 
@@ -123,13 +143,13 @@ def test_slots_do_not_show(inline: Path, faulty: Path, tmp_path: Path):
 def test_a_finished_study_runs_nothing_again(inline: Path, faulty: Path):
     before = rows(inline)
     result = study(inline, faulty, *WORDS, "workers=0", "slots=1")
-    assert (result.total, result.ran) == (36, 0)
+    assert (result.total, result.ran) == (TOTAL, 0)
     assert rows(inline) == before
 
 
 def test_episodes_are_matched_across_policies_and_conditions(inline: Path):
     records = read_records(inline)
-    nominal = {r.episode: r for r in records if r.policy == "oracle" and r.condition == "nominal"}
+    nominal = {r.episode: r for r in records if r.policy == PLAYERS[0] and r.condition == "nominal"}
     assert len({r.state_hash for r in nominal.values()}) == len(nominal)
     for record in records:
         twin = nominal[record.episode]
@@ -174,21 +194,23 @@ def test_a_killed_study_resumes_as_if_nothing_had_been(inline: Path, faulty: Pat
         "from robogen.study.config import compose_study\n"
         "from robogen.study.design import resolve\n"
         "from robogen.study.study import run_study\n"
-        "run_study(resolve(compose_study(sys.argv[3:]), (Path(sys.argv[2]),)), Path(sys.argv[1]))\n"
+        "folders = [Path(folder) for folder in sys.argv[2].split(',')]\n"
+        "run_study(resolve(compose_study(sys.argv[3:]), folders), Path(sys.argv[1]))\n"
     )
     words = [*WORDS, "workers=1", "slots=2"]
-    process = subprocess.Popen([sys.executable, "-c", script, str(run_dir), str(faulty), *words])
+    folders = ",".join(str(folder) for folder in (faulty, *EXTRA))
+    process = subprocess.Popen([sys.executable, "-c", script, str(run_dir), folders, *words])
     try:
         wait_until(lambda: recorded(run_dir) >= 3, "no episode was recorded")
         children = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
         process.wait()
-    assert 3 <= recorded(run_dir) < 36
+    assert 3 <= recorded(run_dir) < TOTAL
     wait_until(lambda: not any(c.is_running() for c in children), "workers outlive their parent")
     done = recorded(run_dir)
     result = study(run_dir, faulty, *WORDS, "workers=0", "slots=4")
-    assert result.ran == 36 - done
+    assert result.ran == TOTAL - done
     assert rows(run_dir) == rows(inline)
 
 
@@ -248,7 +270,7 @@ def lost(records: Records) -> list[tuple[int, str, str | None]]:
 def test_a_policy_that_fails_on_one_episode_loses_that_one(
     faulty: Path, tmp_path: Path, fault: str, kind: str
 ):
-    words = (f"scene={SCENE}", "suite=null", "episodes=3", HALF, "workers=0", "slots=3")
+    words = (f"scene={SCENE}", "suite=null", "episodes=3", *SHORT, "workers=0", "slots=3")
     run_dir = tmp_path / "run"
     study(run_dir, faulty, *words, f"policy=watcher_{fault}")
     broken = read_records(run_dir)
@@ -268,7 +290,7 @@ def test_a_policy_that_fails_on_one_episode_loses_that_one(
 
 
 def test_a_hanging_policy_loses_only_the_episode_it_hangs_on(faulty: Path, tmp_path: Path):
-    words = (f"scene={SCENE}", "suite=null", "episodes=3", HALF)
+    words = (f"scene={SCENE}", "suite=null", "episodes=3", *SHORT)
     words = (*words, "policy=watcher_hang", "deadline_s=4")
     run_dir = tmp_path / "run"
     study(run_dir, faulty, *words, "workers=1", "slots=3")

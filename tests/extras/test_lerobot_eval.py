@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import robogen
 from robogen.lerobot_env import make_env
@@ -40,6 +41,8 @@ def lerobot() -> Iterator[SimpleNamespace]:
     except RuntimeError:  # built for a GPU, beside a PyTorch without; its operators are not needed
         missing = "torchvision._meta_registrations"
         sys.modules[missing] = ModuleType(missing)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     sys.path.insert(0, str(FOLDER))
     names = {
         "act": "lerobot.policies.act.configuration_act",
@@ -51,14 +54,15 @@ def lerobot() -> Iterator[SimpleNamespace]:
     }
     yield SimpleNamespace(**{key: importlib.import_module(name) for key, name in names.items()})
     sys.path.remove(str(FOLDER))
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
 def act(lerobot: SimpleNamespace) -> SimpleNamespace:
     """The smallest ACT, with random weights, and the processors around it."""
     config = lerobot.act.ACTConfig(
-        chunk_size=4,
-        n_action_steps=4,
+        chunk_size=40,
+        n_action_steps=40,
         dim_model=32,
         n_heads=2,
         dim_feedforward=32,
@@ -132,6 +136,16 @@ def test_the_loader_hands_its_configuration_on(lerobot: SimpleNamespace, hub: st
     close(suites)
 
 
+def test_the_plugin_tells_what_a_policy_gets(lerobot: SimpleNamespace):
+    env = lerobot.plugin.RobogenEnv(task="push,drawer", cameras=["wrist"], state=["eef_pos"])
+    assert {name: feature.shape for name, feature in env.features.items()} == {
+        "action": (7,),
+        "agent_pos": (3,),
+        "observation.images.wrist": (96, 96, 3),
+    }
+    assert env.features_map["agent_pos"] == "observation.state"
+
+
 def test_an_evaluation_runs_every_suite_and_task(
     lerobot: SimpleNamespace, act: SimpleNamespace, tmp_path: Path
 ):
@@ -181,8 +195,6 @@ def test_its_episodes_are_ours(lerobot: SimpleNamespace, act: SimpleNamespace, p
 def test_an_oracle_succeeds_in_its_loop(
     lerobot: SimpleNamespace, act: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):
-    import torch
-
     vector: Any = make_env(2, scene="push", image_size=64)["nominal"][0]
 
     def ask(batch: dict[str, Any]) -> Any:
@@ -217,6 +229,7 @@ def test_the_command_evaluates_a_checkpoint(
         "--env.task=push",
         "--env.perturbation=mass",
         "--env.image_size=64",
+        "--env.cameras=[front,wrist]",
         "--eval.n_episodes=2",
         "--eval.batch_size=2",
         "--eval.use_async_envs=false",

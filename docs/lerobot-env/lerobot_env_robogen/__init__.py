@@ -24,11 +24,14 @@ class RobogenEnv(EnvConfig):
     split: str = "eval"
     seed: int = 0  # of the study
     image_size: int = 96
+    cameras: list[str] | None = None  # all that the scenes offer
+    state: list[str] | None = None  # end effector and gripper
     fps: int = 10
 
     def __post_init__(self) -> None:
         """Tell LeRobot what a policy reads and writes here."""
-        for name, feature in features(str(self.task), image_size=self.image_size).items():
+        seen = {"image_size": self.image_size, "cameras": self.cameras, "state": self.state}
+        for name, feature in features(str(self.task), **seen).items():
             kind = FeatureType[feature.kind]
             self.features[name] = PolicyFeature(type=kind, shape=feature.shape)
             self.features_map[name] = feature.key
@@ -45,5 +48,5 @@ class RobogenEnv(EnvConfig):
     @property
     def gym_kwargs(self) -> dict[str, Any]:
         """Arguments that go with ``gym_id``."""
-        names = ("perturbation", "severity", "split", "seed", "image_size")
+        names = ("perturbation", "severity", "split", "seed", "image_size", "cameras", "state")
         return {"scene": self.task, **{name: getattr(self, name) for name in names}}

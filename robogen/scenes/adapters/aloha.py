@@ -37,10 +37,10 @@ class AlohaAdapter(Adapter):
         self._task = task
         self._env: Any = _environment()(task=task)
         self._physics: Any = self._env._env.physics
-        # Its own renders three frames of 640 x 480 at every step, and the environment passes on
-        # what is under "images".
-        blank = {"qpos": np.zeros(14), "images": {"top": np.zeros((0, 0, 3), np.uint8)}}
+        # Its own draws three frames of 640 x 480 at every step; the environment passes one on.
+        blank = {"images": {"top": np.zeros(0)}}
         self._env._env.task.get_observation = lambda physics: blank
+        self._fix_cameras()
         self._spec: mujoco.MjSpec | None = None
         self._expert: TransferExpert | None = None
         self._reward = 0
@@ -49,6 +49,16 @@ class AlohaAdapter(Adapter):
     def tasks(cls) -> tuple[str, ...]:
         """The two that gym-aloha registers."""
         return ("insertion", "transfer_cube")
+
+    def _fix_cameras(self) -> None:
+        """Let the cameras that are aimed at the table keep their look, bit for bit.
+
+        Aimed anew from a shifted place, the one above it would turn about its axis by any angle.
+        """
+        for name in ("top", "angle"):
+            camera = self.model.camera(name)
+            mujoco.mju_mat2Quat(camera.quat, self.data.camera(name).xmat)
+            camera.mode[:] = int(mujoco.mjtCamLight.mjCAMLIGHT_FIXED)
 
     # -- the simulator ---------------------------------------------------------------------------
 
@@ -169,17 +179,12 @@ class AlohaAdapter(Adapter):
         command = np.asarray(pending[-1] if len(pending) else self.rest(spec))
         return self._expert.act(self.data, command)
 
-    def close(self) -> None:
-        """Nothing is held that has to be released."""
-        self._env.close()
-
 
 def _environment() -> Any:
     """gym-aloha's class.
 
-    dm_control opens a display as soon as it is imported, and terminates it at exit under whoever
-    else draws. Nothing is drawn by it here, so it is told to do without; one that was imported
-    before keeps what it has.
+    dm_control opens a display when it is imported and terminates it at exit, under whoever else
+    draws. Here it draws nothing and is told to do without, unless it was imported before.
     """
     asked = os.environ.get("MUJOCO_GL")
     os.environ["MUJOCO_GL"] = "disable"

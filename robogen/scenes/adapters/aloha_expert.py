@@ -47,6 +47,7 @@ _MEETING = np.array([0.0, 0.5, 0.28])
 _WAITING = np.array([-0.22, 0.5, 0.28])
 _BESIDE = np.array([0.09, 0.0, 0.0])
 """From the cube to where a gripper waits before it takes it or after it has let go [m]."""
+_UP = np.array([0.0, 0.0, 1.0])
 _QUARTER = math.pi / 2
 _PATIENCE_S = 3.0
 """Time after which a phase is given up and the plan begins again [s]."""
@@ -196,7 +197,7 @@ class TransferExpert:
             return True
         if name in ("release", "leave"):
             return not self._left.holds(data, cube)
-        return data.time - self._since > _PATIENCE_S
+        return float(data.time) - self._since > _PATIENCE_S
 
     def _step(self, data: mujoco.MjData, cube: NDArray[np.float64]) -> _Step:
         name = self.PHASES[self._phase]
@@ -209,7 +210,7 @@ class TransferExpert:
             return _Step(waiting, goal, (_OPEN, _OPEN), opened and self._right.at(data, goal))
         if name in ("grasp", "lift"):
             height = 0.0 if name == "grasp" else _HOVER
-            goal = self._grip._replace(position=self._grip.position + [0.0, 0.0, height])
+            goal = self._grip._replace(position=self._grip.position + height * _UP)
             done = self._right.closed(data) if name == "grasp" else self._right.at(data, goal)
             return _Step(waiting, goal, (_OPEN, _CLOSED), done)
         if name == "carry":
@@ -230,12 +231,10 @@ class TransferExpert:
         axes = np.array(data.body("box").xmat).reshape(3, 3)
         level = axes[:, int(np.abs(axes[2]).argmin())]
         roll = self._right.heading(cube) - math.atan2(level[1], level[0])
-        return Tip(cube + [0.0, 0.0, height], _QUARTER, math.remainder(roll, _QUARTER))
+        return Tip(cube + height * _UP, _QUARTER, math.remainder(roll, _QUARTER))
 
 
-def _towards(
-    arm: Arm, goal: Tip, command: NDArray[np.float64], pace: float
-) -> NDArray[np.float64]:
+def _towards(arm: Arm, goal: Tip, command: NDArray[np.float64], pace: float) -> NDArray[np.float64]:
     """Joint positions (6,) a step from the commanded ones towards a waypoint."""
     now = arm.forward(command)
     offset = goal.position - now.position

@@ -13,10 +13,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from robogen.errors import ConfigError, SceneError, unknown
+from robogen.mj.roles import BODY_ROLES, SURFACE_ROLES
 from robogen.scenes.library import merged, read_yaml, scene_dirs, validated
 from robogen.specs import Orientation, Split
 
 FOLDER = "families"
+ROLES = (*BODY_ROLES, *SURFACE_ROLES, "lights")
 
 
 class _Model(BaseModel):
@@ -85,6 +87,14 @@ class FamilyConfig(_Model):
     rewordings: tuple[Rewording, ...] = ()
     settings: dict[str, Any] = {}
     """Passed to the adapter."""
+
+    @field_validator("roles")
+    @classmethod
+    def _exist(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for role in value:
+            if role not in ROLES:
+                raise ValueError(unknown("role", role, ROLES).rstrip("."))
+        return value
 
 
 def families(extra: Iterable[Path] = ()) -> dict[str, Path]:

@@ -133,7 +133,7 @@ class GymnasiumAdapter(Adapter):
 
     def install(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         """Gymnasium's base class looks both up by attribute at every use."""
-        inner = self._env.unwrapped
+        inner: Any = self._env.unwrapped
         inner.model, inner.data = model, data
 
     # -- an episode ------------------------------------------------------------------------------

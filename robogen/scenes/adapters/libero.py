@@ -40,13 +40,11 @@ class LiberoAdapter(SuiteAdapter):
     Args:
         task: ``<suite>_<index>``.
         seed: Where fixtures are.
-        expert: How a scripted expert does the task, see
-            :func:`robogen.scenes.adapters.skills.expert`; None for tasks without one.
+        expert: How a scripted expert takes the thing that the goal names first, to put it onto
+            the other; None for tasks without one.
     """
 
-    def __init__(
-        self, task: str, seed: int = 0, expert: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, task: str, seed: int = 0, expert: Mapping[str, str] | None = None) -> None:
         suite, _, number = task.rpartition("_")
         with quietly():
             from libero.libero import get_libero_path
@@ -68,8 +66,11 @@ class LiberoAdapter(SuiteAdapter):
             site=gripper.important_sites["grip_site"],
             hand=env.robots[0].robot_model.eef_name,
             fingers=gripper.joints,
-            expert=None if expert is None else make_expert(**expert),
         )
+        if expert is not None:
+            roles = self.roles
+            thing, onto = roles["manipulated"][0], roles["receiver"][0]
+            self._expert = make_expert(thing=thing, onto=onto, **expert)
 
     @classmethod
     def tasks(cls) -> tuple[str, ...]:
@@ -86,6 +87,8 @@ class LiberoAdapter(SuiteAdapter):
 
     def _restart(self, start: Start) -> None:
         env = self._env
+        gripper = self._robot.gripper
+        gripper.current_action = np.zeros(gripper.dof)  # else it remembers the last episode's
         with _seeded(self._seed):
             _reset(env)
         env.sim.set_state_from_flattened(self._states[start.episode % len(self._states)])

@@ -21,10 +21,14 @@ def roles_of(name: str, adapter: Adapter, config: FamilyConfig) -> Roles:
         SceneError: Nothing matches a pattern of a role that is not optional.
     """
     found = borrowed.find_roles(adapter.model, {**config.roles, **adapter.roles}, config.cameras)
-    for role, patterns in found.missing.items():
+    missing = dict(found.missing)
+    if config.arm and not borrowed.joints_matching(adapter.model, config.arm):
+        missing["joint"] = config.arm
+    for role, patterns in missing.items():
         if role in config.optional:
             continue
-        have = borrowed.inventory(adapter.model, role)
+        named = "body" if patterns[0].startswith(borrowed.BODY) else role
+        have = borrowed.inventory(adapter.model, named)
         guess = nearest(patterns[0].removeprefix(borrowed.BODY), have)
         shown = ", ".join(have[:12]) + (f" and {len(have) - 12} more" if len(have) > 12 else "")
         raise SceneError(

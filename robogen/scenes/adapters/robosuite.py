@@ -239,7 +239,7 @@ class RobosuiteAdapter(SuiteAdapter):
         self._reached = 1.0 if self._done else float(np.clip(reward, 0.0, 1.0))
 
     def progress(self) -> float:
-        """robosuite's shaped reward, which is 1 at success."""
+        """Robosuite's shaped reward, which is 1 at success."""
         return self._reached
 
     @property

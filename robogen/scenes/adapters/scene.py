@@ -76,6 +76,7 @@ class AdaptedScene:
             control_hz=config.control_hz,
             horizon=config.horizon,
             orientation=config.orientation,
+            render=config.render,
             slots=config.slots,
         )
 
@@ -90,6 +91,7 @@ class AdaptedScene:
             )
             self.world = self._nominal
         self._nominal.edit.rebase()
+        self._nominal.written = borrowed.fixed_places(self._nominal.model)
         self._state = borrowed.keep_state(self._nominal)
         self._stepped = False
 
@@ -146,7 +148,7 @@ class AdaptedScene:
 
     def _covered(self, top: borrowed.Surface | None) -> list[Circle]:
         discs = borrowed.covered(self.world, top.height) if top is not None else []
-        return [Circle(**disc._asdict()) for disc in discs]
+        return [Circle(x=disc.x, y=disc.y, radius=disc.radius) for disc in discs]
 
     def _reachable(self, uniforms: Mapping[str, tuple[float, float, float]]) -> list[Circle]:
         """Discs that movable objects cover once ``object_position`` has moved them."""
@@ -193,6 +195,7 @@ class AdaptedScene:
                 f"model than the environment's ({error}). Leave out factors of the spec phase."
             ) from error
         world.edit.rebase()
+        world.written = self._nominal.written
         self._adapter.install(world.model, world.data)
         self.world, self.spec_edit = world, change
 

@@ -28,6 +28,10 @@ _COVERED = 0.3
 _HOVER = 0.09
 """Height over a grasp from which the gripper descends [m]."""
 _LIFT = 0.16
+_WALL = 0.004
+"""From the outside of a bowl's rim to the middle of its wall [m]."""
+_DEPTH = 0.015
+"""How deep below a rim it is taken [m]."""
 _SLIPPED = 0.06
 """Held things that are this much farther from the tool than when grasped were lost [m]."""
 
@@ -124,16 +128,48 @@ def across(sight: Sight, body: str) -> Grip:
 
 
 def at_rim(sight: Sight, body: str) -> Grip:
-    """One wall of a bowl, the fingers inside and outside, where most room is around it."""
+    """One wall of a bowl, a finger inside and one outside, where most room is around it."""
+    model, data = sight.model, sight.data
     corners, middle = vertices(sight, body), sight.position(body)
     top = float(corners[:, 2].max())
     rim = corners[corners[:, 2] > top - 0.01]
-    radius = float(np.linalg.norm(rim[:, :2] - middle[:2], axis=1).max())
-    angle = np.pi / 2
-    point = middle + (radius - 0.006) * np.array([-np.sin(0.0), np.cos(0.0), 0.0])
-    del angle
-    point[2] = top - 0.014
-    return Grip(point, 0.0)
+    radius = float(np.linalg.norm(rim[:, :2] - middle[:2], axis=1).max()) - _WALL
+    robot = model.body("robot0_base").id
+    others = [
+        model.body(root).name
+        for root in np.flatnonzero(model.body_parentid == 0).tolist()
+        if root not in (0, robot, model.body(body).id) and model.body_geomnum[root] >= 0
+    ]
+    del data
+    around = np.concatenate([vertices(sight, other) for other in others])
+    around = around[np.linalg.norm(around[:, :2] - middle[:2], axis=1) < 0.35]
+    best: tuple[float, Grip] | None = None
+    for angle in np.deg2rad([90.0, -90.0, 45.0, -45.0, 135.0, -135.0, 0.0, 180.0]).tolist():
+        way = np.array([np.cos(angle), np.sin(angle), 0.0])
+        point = np.array([*(middle + radius * way)[:2], top - _DEPTH])
+        room = _room(around, point, way)
+        yaw = (angle - np.pi / 2 + np.pi / 2) % np.pi - np.pi / 2
+        score = min(room, 0.05) - 0.005 * abs(yaw)
+        if best is None or score > best[0] + 1e-9:
+            best = score, Grip(point, yaw)
+    assert best is not None
+    return best[1]
+
+
+def _room(
+    around: NDArray[np.float64], point: NDArray[np.float64], way: NDArray[np.float64]
+) -> float:
+    """Distance [m] from the outer finger, and from both ends of the hand, to what is around."""
+    height = around[:, 2] - point[2]
+    low = around[(height > -0.03) & (height < 0.07)]
+    high = around[(height >= 0.07) & (height < 0.25)]
+    gaps = [1.0]
+    for things, reaches in ((low, (0.04,)), (high, (-0.1, -0.05, 0.0, 0.05, 0.1))):
+        for reach in reaches:
+            spot = point + reach * way
+            if len(things):
+                gaps.append(float(np.linalg.norm(things[:, :2] - spot[:2], axis=1).min()))
+    return min(gaps)
 
 
 Take = Callable[[Sight, str], Grip]
@@ -165,6 +201,8 @@ class Expert:
     def _enter(self, phase: str, sight: Sight) -> None:
         self._phase, self._since = phase, float(sight.data.time)
         self._held = sight.position(self._thing) - sight.tool.position
+        if phase == "above":
+            self._grip = None
 
     def act(self, sight: Sight) -> NDArray[np.float64]:
         """The next action (7,)."""
@@ -181,8 +219,15 @@ class Expert:
 
     # Each phase answers with an action, or enters the next.
 
+    def _current(self, sight: Sight) -> Grip:
+        """The chosen grasp, moved along with the thing."""
+        if self._grip is None:
+            self._grip = self._take(sight, self._thing)
+            self._beside = self._grip.point - sight.position(self._thing)
+        return Grip(sight.position(self._thing) + self._beside, self._grip.yaw)
+
     def _above(self, sight: Sight, waited: float) -> NDArray[np.float64] | None:
-        grip = self._grip = self._take(sight, self._thing)
+        grip = self._current(sight)
         over = grip.point + np.array([0.0, 0.0, _HOVER])
         rotation = down(grip.yaw)
         beside = float(np.linalg.norm((sight.tool.position - over)[:2]))
@@ -195,7 +240,7 @@ class Expert:
         return towards(sight, over, rotation, OPEN)
 
     def _descend(self, sight: Sight, waited: float) -> NDArray[np.float64] | None:
-        grip = self._take(sight, self._thing)
+        grip = self._current(sight)
         gap = sight.tool.position - grip.point
         if abs(gap[2]) < 0.008 or waited > 1.5:
             self._grip = grip

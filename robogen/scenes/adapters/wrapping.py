@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from robogen.errors import ConfigError, SceneError, unknown
-from robogen.mj.roles import BODY_ROLES, SURFACE_ROLES
-from robogen.scenes.adapters.family import FamilyConfig, Rewording
+from robogen.scenes.adapters.family import ROLES, FamilyConfig, Rewording
 from robogen.scenes.adapters.gymnasium_env import GymnasiumAdapter
 from robogen.scenes.adapters.scene import AdaptedScene
 from robogen.scenes.library import validated
 from robogen.specs import Orientation
-
-ROLES = (*BODY_ROLES, *SURFACE_ROLES, "lights")
 
 
 def wrap(
