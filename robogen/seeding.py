@@ -12,6 +12,9 @@ Keys are hashed with BLAKE2 to the entropy of a :class:`numpy.random.SeedSequenc
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -53,3 +56,20 @@ class EpisodeSeed:
     def integer(self, *name: str | int) -> int:
         """A 32-bit seed of one named stream, for libraries that want an int."""
         return int(self.stream(*name).integers(0, 2**31 - 1))
+
+
+@contextmanager
+def lent_generators(seed: int | None = None) -> Iterator[None]:
+    """Around somebody else's code that draws from Python's and NumPy's global generators.
+
+    They begin from ``seed``, where it is given, and are afterwards as they were.
+    """
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    if seed is not None:
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robogen.errors import SceneError
 from robogen.scenes.adapters.base import Start
 from robogen.scenes.adapters.robosuite import QUIET, SuiteAdapter, quietly
 from robogen.scenes.adapters.skills import expert as make_expert
+from robogen.seeding import lent_generators
 
 SUITES = {
     "spatial": "libero_spatial",
@@ -23,6 +23,8 @@ SUITES = {
     "90": "libero_90",
 }
 """LIBERO's names by what scene names call its suites."""
+_ATTEMPTS = 50
+"""Resets that LIBERO may need until nothing overlaps."""
 _SETTLE_STEPS = 10
 """Steps that published evaluations wait for things to come to rest."""
 
@@ -89,7 +91,7 @@ class LiberoAdapter(SuiteAdapter):
         env = self._env
         gripper = self._robot.gripper
         gripper.current_action = np.zeros(gripper.dof)  # else it remembers the last episode's
-        with _seeded(self._seed):
+        with lent_generators(self._seed):
             _reset(env)
         env.sim.set_state_from_flattened(self._states[start.episode % len(self._states)])
         env.sim.forward()
@@ -145,25 +147,20 @@ class LiberoAdapter(SuiteAdapter):
 
 
 def _reset(env: Any) -> None:
-    """Reset until things were placed without overlap."""
+    """Reset until things were placed without overlap.
+
+    Raises:
+        SceneError: They never are.
+    """
     from robosuite.utils.errors import RandomizationError
 
-    while True:
+    for _ in range(_ATTEMPTS):
         try:
             env.reset()
         except RandomizationError:
             continue
         return
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """With global generators in a known state, and as they were afterwards."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
-    np.random.seed(seed)
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
+    raise SceneError(
+        f"LIBERO placed its things with overlaps {_ATTEMPTS} times in a row. Try another "
+        "settings.seed of the family."
+    )

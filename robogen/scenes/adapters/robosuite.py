@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from robogen.mj.world import Pose
 from robogen.scenes.adapters.base import Adapter, Start
 from robogen.scenes.adapters.skills import Expert, Sight
 from robogen.scenes.adapters.skills import expert as make_expert
+from robogen.seeding import lent_generators
 from robogen.specs import ActionMode, ActionSpec
 
 METRES, RADIANS = 0.05, 0.5
@@ -264,15 +264,13 @@ class RobosuiteAdapter(SuiteAdapter):
 @contextmanager
 def quietly() -> Iterator[None]:
     """Without robosuite's hints on optional packages, and leaving global generators as they are."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with lent_generators():
+            yield
     finally:
         logging.disable(level)
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
 
 
 def axis_angle(quat_wxyz: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -129,7 +129,7 @@ def across(sight: Sight, body: str) -> Grip:
 
 def at_rim(sight: Sight, body: str) -> Grip:
     """One wall of a bowl, a finger inside and one outside, where most room is around it."""
-    model, data = sight.model, sight.data
+    model = sight.model
     corners, middle = vertices(sight, body), sight.position(body)
     top = float(corners[:, 2].max())
     rim = corners[corners[:, 2] > top - 0.01]
@@ -138,9 +138,8 @@ def at_rim(sight: Sight, body: str) -> Grip:
     others = [
         model.body(root).name
         for root in np.flatnonzero(model.body_parentid == 0).tolist()
-        if root not in (0, robot, model.body(body).id) and model.body_geomnum[root] >= 0
+        if root not in (0, robot, model.body(body).id)
     ]
-    del data
     around = np.concatenate([vertices(sight, other) for other in others])
     around = around[np.linalg.norm(around[:, :2] - middle[:2], axis=1) < 0.35]
     best: tuple[float, Grip] | None = None
