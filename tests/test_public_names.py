@@ -11,6 +11,7 @@ import robogen
 
 NAMES = [
     "ActionSpec",
+    "AdaptedScene",
     "CameraSpec",
     "ConfigError",
     "EpisodeRecord",
@@ -36,6 +37,7 @@ NAMES = [
     "make",
     "open_study",
     "register_envs",
+    "wrap",
 ]
 
 

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -97,6 +97,7 @@ class World:
         roles: Roles,
         paint: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
         groups: Sequence[int] | None = None,
+        adjust: Callable[[mujoco.MjModel], object] = lambda model: None,
     ) -> World:
         """A world of its own, from a specification.
 
@@ -106,8 +107,10 @@ class World:
             paint: Nominal pixels by texture name, (H, W, 3) uint8; a cube texture's faces all get
                 them.
             groups: Geom groups that are drawn; None: MuJoCo's default.
+            adjust: What to do to the compiled model before it counts as nominal.
         """
         model: mujoco.MjModel = spec.compile()
+        adjust(model)
         for name, pixels in paint.items():
             _paint(model, name, pixels)
         return cls(model, mujoco.MjData(model), roles, groups)

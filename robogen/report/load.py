@@ -147,6 +147,18 @@ class Run:
             kept.setdefault((video.condition, video.outcome), video)
         return list(kept.values())
 
+    def remarks(self, scene: str) -> list[str]:
+        """What to know of a scene that was adapted: how it was drawn, versions, notes."""
+        about = dict(self.manifest.get("scenes", {}).get(scene, {}))
+        about.pop("hash", None)
+        drawn = about.pop("render", None)
+        found = []
+        if drawn is not None:
+            versions = ", ".join(f"{name} {number}" for name, number in sorted(about.items()))
+            found.append(f"Somebody else's environment ({versions}), drawn {drawn}.")
+        notes = self.manifest.get("notes", {}).get(scene, [])
+        return [*found, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
+
     def not_applicable(self, scene: str) -> list[tuple[str, str]]:
         """Factors that this scene cannot show, with reasons."""
         return [

@@ -188,7 +188,7 @@ def test_preview_tells_what_shows_in_no_picture():
         ("scene=pick siz=3", "Did you mean 'size'?"),
         ("scene=pick size=3", "size must lie in 32..480"),
         ("scene=drawer perturbation=object_size", "does not apply to scene 'drawer'"),
-        ("scene=pick perturbation=[mass] policy.bc.execute=1", "no policy"),
+        ("scene=pick perturbation=[mass] policy.bc.execute=1", "needs policy=NAME"),
         ("pick", "expected key=value"),
     ],
 )

@@ -6,6 +6,7 @@ from robogen.policies.library import available, checkpoints, load_policy
 from robogen.policies.oracle import OraclePolicy
 from robogen.policies.random import RandomPolicy
 from robogen.policies.zero import ZeroPolicy
+from robogen.specs import ActionSpec, SceneSpec, match
 
 
 @pytest.fixture
@@ -29,9 +30,19 @@ def write(folder, text, name="broken"):
     ("name", "kind"), [("zero", ZeroPolicy), ("random", RandomPolicy), ("oracle", OraclePolicy)]
 )
 def test_shipped_policies_load(name, kind):
-    policy = load_policy(name, overrides={"control_hz": 20})
+    policy = load_policy(name)
     assert type(policy) is kind
-    assert policy.spec.action.control_hz == 20.0
+    scene = SceneSpec(
+        name="elsewhere",
+        cameras=(),
+        state={},
+        action_modes={"native": 4, "delta_eef": 7},
+        control_hz=20.0,
+        horizon=10,
+    )
+    policy.fit(scene)
+    assert policy.spec.action == ActionSpec(mode="native", dim=4, control_hz=20.0)
+    assert match(policy.spec, scene).adaptations == ()
 
 
 def test_shipped_names(mine):
@@ -51,8 +62,8 @@ def test_an_unknown_policy_names_the_nearest():
 
 
 def test_an_unknown_parameter_names_the_nearest(mine):
-    with pytest.raises(ConfigError, match=r"'control_hs'\. Did you mean 'control_hz'"):
-        load_policy("zero", overrides={"control_hs": 10})
+    with pytest.raises(ConfigError, match=r"'griper'\. Did you mean 'gripper'"):
+        load_policy("zero", overrides={"griper": 1})
     name = write(mine, "_target_: robogen.policies.zero.ZeroPolicy\ngriper: 1\n")
     with pytest.raises(ConfigError, match=r"broken\.yaml 'griper'\. Did you mean 'gripper'"):
         load_policy(name, extra_dirs=[mine])

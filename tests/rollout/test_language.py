@@ -20,7 +20,9 @@ def final_place(scene, policy, episode: int, *, swapped: bool) -> str | None:
     seed = EpisodeSeed(domain="validate", study=11, scene="pick", episode=episode)
     _, instruction, _ = begin(scene, Perturbation([]), seed)
     if swapped:
-        instruction = scene.other_instruction()
+        words = scene.config.task.choices
+        other = next(choice for choice in words if choice.target != scene.target)
+        instruction = scene.config.task.instruction.replace("{target}", other.words)
     spec = policy.spec
     state = scene._state
     for step in range(scene.spec.horizon):

@@ -186,15 +186,18 @@ class AdaptedScene:
         )
         plain = spec.compile()
         edit(change)
-        world = World.compiled(spec, self._roles, groups=self.config.groups)
         try:
-            borrowed.carry_over(self._nominal.model, plain, world.model)
+            world = World.compiled(
+                spec,
+                self._roles,
+                groups=self.config.groups,
+                adjust=lambda model: borrowed.carry_over(self._nominal.model, plain, model),
+            )
         except ValueError as error:
             raise SceneError(
                 f"Scene '{self.spec.name}' cannot be recompiled: its specification gives another "
                 f"model than the environment's ({error}). Leave out factors of the spec phase."
             ) from error
-        world.edit.rebase()
         world.written = self._nominal.written
         self._adapter.install(world.model, world.data)
         self.world, self.spec_edit = world, change
