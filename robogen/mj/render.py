@@ -7,6 +7,7 @@ on the device; drawing a second model through it would show the first's (seen on
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,14 @@ PROFILES: dict[str, Quality] = {
 }
 
 
+_RENDERERS = {
+    "dm_control._render",
+    "gymnasium.envs.mujoco.mujoco_rendering",
+    "robosuite.utils.binding_utils",
+}
+"""Modules that draw with contexts of their own."""
+
+
 class _Process:
     """The process's only OpenGL context."""
 
@@ -50,6 +59,8 @@ class _Process:
     backend: str = ""
     owner: int = 0
     """Process that made the context; a forked child must not draw with it."""
+    shared: bool = False
+    """Whether somebody else draws in this process, too."""
 
 
 def choose_backend() -> str:
@@ -107,20 +118,30 @@ def _is_current() -> bool:
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """The process's context is current; one of somebody else's is current again afterwards.
+    """The process's context is current, and not left so where somebody else draws, too.
 
     Renderers of other codebases make theirs current once, when they are made: left with ours, they
-    would draw into it and, when closed, delete our textures by the numbers of their own.
+    would draw into it. And when one is collected as garbage, it deletes its textures and buffers by
+    number in whatever context is current: ours of the same numbers, if it is ours.
     """
     theirs = _foreign()
+    if not _Process.shared:
+        _Process.shared = theirs is not None or any(name in sys.modules for name in _RENDERERS)
     gl_context()
+    if not _Process.shared or _Process.backend != "egl":
+        yield
+        return
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        if theirs is not None:
-            from OpenGL.EGL import eglMakeCurrent
+        from OpenGL import EGL
 
-            eglMakeCurrent(*theirs)
+        nobody = (EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, EGL.EGL_NO_CONTEXT)
+        EGL.eglMakeCurrent(*(theirs or (EGL.eglGetCurrentDisplay(), *nobody)))
+        if collecting:
+            gc.enable()
 
 
 def _foreign() -> tuple[Any, Any, Any, Any] | None:
@@ -167,19 +188,20 @@ def _forget_opengl() -> None:
 
 def gl_info() -> dict[str, str]:
     """Vendor, renderer and version strings of the OpenGL in use, plus the backend's name."""
-    gl_context()
-    from OpenGL import GL
 
     def text(name: Any) -> str:
         value = GL.glGetString(name)
         return value.decode() if isinstance(value, bytes) else str(value)
 
-    return {
-        "backend": _Process.backend,
-        "vendor": text(GL.GL_VENDOR),
-        "renderer": text(GL.GL_RENDERER),
-        "version": text(GL.GL_VERSION),
-    }
+    with _drawing():
+        from OpenGL import GL
+
+        return {
+            "backend": _Process.backend,
+            "vendor": text(GL.GL_VENDOR),
+            "renderer": text(GL.GL_RENDERER),
+            "version": text(GL.GL_VERSION),
+        }
 
 
 @contextmanager

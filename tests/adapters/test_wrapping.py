@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import toy_env
 import robogen
 from robogen.errors import RecordsError
 from robogen.mj import borrowed
+from robogen.mj.render import gl_info
 from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import load_factor
 from robogen.rollout.episode import begin
@@ -177,6 +179,29 @@ def test_native_frames_are_the_environments_own(camera: str):
             assert np.array_equal(ours, theirs)
             # and again, after the other one has drawn in a context of its own
             assert np.array_equal(scene.render(camera, **size, profile="fast"), ours)
+    finally:
+        scene.close()
+
+
+def test_a_renderer_of_its_own_that_is_thrown_away_takes_nothing_of_ours_along():
+    """Collected as garbage, it deletes textures by number in whatever context is current."""
+    size = {"width": 64, "height": 48}
+    scene = wrapped()
+    try:
+        begin(scene, Perturbation(), seed())
+        before = scene.render("front", **size, profile="fast")
+        for _ in range(3):
+            other = gymnasium.make("ToyTable-v0", render_mode="rgb_array", **size)
+            other.reset(seed=0)
+            theirs = other.render()
+            assert np.array_equal(scene.render("front", **size, profile="fast"), before)
+            assert np.array_equal(other.render(), theirs)
+            other.close()
+            assert np.array_equal(scene.render("front", **size, profile="fast"), before)
+            del other
+            gc.collect()
+            assert np.array_equal(scene.render("front", **size, profile="fast"), before)
+        gl_info()  # raises what OpenGL has to complain of
     finally:
         scene.close()
 

@@ -192,16 +192,26 @@ SEES: dict[str, Any] = {
 }
 
 
-def compare_observations(drawn: Drawn, env: Any, libero: bool) -> None:
+def compare_frames(drawn: Drawn, env: Any, libero: bool) -> None:
+    """With what the offscreen renderer has after a step, and with the observations.
+
+    Observations of robosuite 1.4, which LIBERO is on, are taken one timestep (2 ms) before the end
+    of a control step, so those pictures are close and not equal.
+    """
     for step, action in enumerate(drawn.actions):
         seen = env.step(action)[0]
         assert np.array_equal(env.sim.data.qpos, drawn.states[step])
         for camera, ours in drawn.upright[step].items():
-            raw = seen[f"{camera}_image"]
+            raw = env.sim.render(width=SIZE, height=SIZE, camera_name=camera)
             same(ours, raw[::-1], f"{camera} at {step}")
-            delivered = drawn.delivered[step][camera]
             # robosuite passes on what OpenGL has, upside down; LIBERO's policies get it turned
+            delivered, observed = drawn.delivered[step][camera], seen[f"{camera}_image"]
             same(delivered, raw[::-1, ::-1] if libero else raw, f"{camera} delivered at {step}")
+            if libero:
+                apart = np.abs(delivered.astype(int) - observed[::-1, ::-1]).mean()
+                assert apart < 3, f"{camera} delivered at {step}: {apart:.1f} levels from observed"
+            else:
+                same(delivered, observed, f"{camera} observed at {step}")
 
 
 @needs("robosuite")
@@ -224,7 +234,7 @@ def test_robosuites_renderer_draws_the_same(drawn: Drawn):
     fresh = np.random.default_rng(drawn.seed.integer("environment"))
     env.rng.bit_generator.state = fresh.bit_generator.state
     env.reset()
-    compare_observations(drawn, env, libero=False)
+    compare_frames(drawn, env, libero=False)
     env.close()
 
 
@@ -273,5 +283,5 @@ def test_liberos_renderer_draws_the_same_and_frames_are_turned_as_published(draw
     env.set_init_state(states[0])
     for _ in range(10):
         env.step([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
-    compare_observations(drawn, env, libero=True)
+    compare_frames(drawn, env, libero=True)
     env.close()

@@ -124,17 +124,22 @@ class LiberoAdapter(SuiteAdapter):
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """From the goal's predicates: what must change is manipulated, where it goes receives."""
-        manipulated: list[str] = []
-        receivers: list[str] = []
+        """From the goal's predicates: what must change is manipulated, where it goes receives.
+
+        A fixture that receives something and must also be closed or turned on only receives.
+        """
+        subjects: list[str] = []
+        places: list[str] = []
         for _, thing, *place in self._env.parsed_problem["goal_state"]:
-            manipulated += self._bodies(thing)
-            receivers += [body for name in place for body in self._bodies(name)]
+            subjects += self._bodies(thing)
+            places += [body for name in place for body in self._bodies(name)]
         fixtures = [fixture.root_body for fixture in self._env.fixtures]
-        roles = {"manipulated": list(dict.fromkeys(manipulated))}
-        roles["receiver"] = [b for b in dict.fromkeys(receivers) if b not in manipulated]
-        taken = {*manipulated, *receivers}
-        roles["fixture"] = [body for body in fixtures if body not in taken]
+        moved = [b for b in dict.fromkeys(subjects) if b not in fixtures or b not in places]
+        roles = {
+            "manipulated": moved,
+            "receiver": [b for b in dict.fromkeys(places) if b not in moved],
+            "fixture": [b for b in fixtures if b not in (*subjects, *places)],
+        }
         return {role: bodies for role, bodies in roles.items() if bodies}
 
     def _bodies(self, name: str) -> list[str]:

@@ -175,6 +175,8 @@ class SuiteAdapter(Adapter):
         """What the scripted expert of the task does now; None without one."""
         if self._expert is None:
             return None
+        if spec.mode == "native":
+            spec = ActionSpec()  # whose scales are robosuite's own
         return self._expert.act(Sight(self.model, self.data, self.tool, spec, tuple(pending)))
 
     def close(self) -> None:

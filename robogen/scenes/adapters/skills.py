@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.mj.rotations import vector_of
+from robogen.mj.rotations import matrix_of, vector_of
 from robogen.mj.world import Pose
 from robogen.specs import ActionSpec
 
@@ -76,14 +76,15 @@ def towards(
     """Action (7,) towards a tool pose, in the spec's scales."""
     spec = sight.spec
     scale, turn_scale = spec.scale_position, spec.scale_rotation
-    at = sight.tool.position.copy()
+    at, turned = sight.tool.position.copy(), sight.tool.rotation
     for action in sight.pending:
         at += _COVERED * scale * np.clip(action[:3], -1.0, 1.0)
+        turned = matrix_of(_COVERED * turn_scale * np.clip(action[3:6], -1.0, 1.0)) @ turned
     offset = _GAIN * (position - at)
     longest = float(np.abs(offset).max())
     if longest > _STEP_M:
         offset *= _STEP_M / longest
-    turn = _GAIN * vector_of(rotation @ sight.tool.rotation.T)
+    turn = _GAIN * vector_of(rotation @ turned.T)
     angle = float(np.linalg.norm(turn))
     if angle > _TURN_RAD:
         turn *= _TURN_RAD / angle
