@@ -163,10 +163,11 @@ def contact_sheet(
         ]
         rows.append(_Row(factor, looks, any(_differs(look, nominal) for look in looks)))
     ordered = [row for row in rows if row.shows] + [row for row in rows if not row.shows]
-    title = f"{scene.spec.name}, episode {settings.episode}: {nominal.instruction}"
+    title = f"{scene.spec.name}, episode {settings.episode}"
     way = settings.orientation or scene.spec.orientation
-    if way != "upright":
-        title += f"   (frames {way.replace('_', ' by ')}, as policies get them)"
+    if way != "upright":  # first, so that a long instruction never pushes it out
+        title += f", frames {way.replace('_', ' by ')} as policies get them"
+    title += f": {nominal.instruction}"
     return Sheet(
         _draw(title, nominal, ordered, settings),
         tuple(notes),
@@ -215,7 +216,7 @@ def _draw(
     height = _HEAD + sum(heights) + _GAP * (len(rows) + 1)
     page = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(page)
-    pen.text((_GAP, 6), title, _INK, font=_font(15))
+    pen.text((_GAP, 6), _wrapped(pen, title, width - 2 * _GAP, 1)[0], _INK, font=_font(15))
     columns = ["nominal", *(f"severity {severity:g}" for severity in settings.severities)]
     for number, name in enumerate(columns):
         pen.text((_LABEL + number * cell, 27), name, _INK, font=_font(13))

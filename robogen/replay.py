@@ -86,12 +86,17 @@ def parse_key(text: str) -> EpisodeKey:
         ConfigError: It has another form.
     """
     parts = text.split("/")
-    if len(parts) not in (4, 5) or not all(part.isdigit() for part in parts[3:]):
+    names = [*parts]
+    while names and names[-1].isdigit() and len(parts) - len(names) < 2:
+        names.pop()
+    if not len(parts) > len(names) or len(names) not in (3, 4):  # four: a scene is family/task
         raise ConfigError(
             f"Got the episode '{text}', expected scene/policy/condition/episode, such as "
             "pick/bc/camera_pose/7. 'robogen export RUN' lists every episode."
         )
-    return EpisodeKey(parts[0], parts[1], parts[2], *(int(part) for part in parts[3:]))
+    *scene, policy, condition = names
+    numbers = [int(part) for part in parts[len(names) :]]
+    return EpisodeKey("/".join(scene), policy, condition, *numbers)
 
 
 # -- one episode -----------------------------------------------------------------------------------

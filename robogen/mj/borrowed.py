@@ -272,16 +272,31 @@ class Surface(NamedTuple):
     y_high: float
 
 
+def _exact_boxes(world: World, geoms: NDArray[np.intp]) -> tuple[NDArray[np.float64], ...]:
+    """As :func:`_boxes`, with meshes by their vertices: the box of a turned mesh is too large."""
+    model, data = world.model, world.data
+    low, high = _boxes(world, geoms)
+    for row, geom in enumerate(geoms.tolist()):
+        if model.geom_type[geom] == int(mujoco.mjtGeom.mjGEOM_MESH):
+            mesh = int(model.geom_dataid[geom])
+            start, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+            turned = model.mesh_vert[start : start + count] @ data.geom_xmat[geom].reshape(3, 3).T
+            low[row] = turned.min(axis=0) + data.geom_xpos[geom]
+            high[row] = turned.max(axis=0) + data.geom_xpos[geom]
+    return low, high
+
+
 def table_top(world: World) -> Surface | None:
-    """Where things can stand on the table; None without a table."""
-    geoms = _solid(world, world.edit.geoms("table"))
+    """Where things can stand: the table's highest wide geom that collides; None without a table."""
+    touched = _solid(world, world.edit.colliding_geoms("table"))
+    geoms = touched if touched.size else _solid(world, world.edit.geoms("table"))
     if not geoms.size:
         return None
-    low, high = _boxes(world, geoms)
-    height = float(high[:, 2].max())
-    top = high[:, 2] > height - 0.03
-    area = np.where(top, np.prod(high[:, :2] - low[:, :2], axis=1), -1.0)
-    widest = int(area.argmax())
+    low, high = _exact_boxes(world, geoms)
+    area = np.prod(high[:, :2] - low[:, :2], axis=1)
+    wide = area >= 0.5 * area.max()  # not the walls of a bin
+    height = float(high[wide, 2].max())
+    widest = int(np.where(wide & (high[:, 2] > height - 0.03), area, -1.0).argmax())
     return Surface(
         float(high[widest, 2]),
         float(low[widest, 0]),

@@ -20,13 +20,26 @@ class OraclePolicy(Policy):
     """Relays what the scene's expert would do now: an upper bound that reads the simulator.
 
     It acts in any scene's own mode.
+
+    Args:
+        family: Family of environments whose experts it is the name of; None: any scene's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, family: str | None = None) -> None:
+        self._family = family
         self.spec = PolicySpec(observation=ObservationSpec(), action=ActionSpec(), privileged=True)
 
     def fit(self, scene: SceneSpec) -> None:
-        """Take the scene's preferred action mode and its rate."""
+        """Take the scene's preferred action mode and its rate.
+
+        Raises:
+            PolicyError: The scene is not of the policy's family.
+        """
+        if self._family is not None and not scene.name.startswith(f"{self._family}/"):
+            raise PolicyError(
+                f"This policy stands for the experts of {self._family}'s own tasks, got scene "
+                f"'{scene.name}'. Choose scene={self._family}/<task>, or policy=oracle."
+            )
         self.spec = replace(self.spec, action=scene.action)
 
     def act(self, rows: Sequence[int], observations: Sequence[Observation]) -> NDArray[np.float64]:

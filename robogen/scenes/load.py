@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from robogen.errors import ConfigError
 from robogen.scenes.base import Scene
 
 
@@ -30,6 +31,14 @@ def load_scene(
 
         adapter, config = load_adapter(name, overrides=overrides, extra=extra)
         return AdaptedScene(name, adapter, config)
+    from robogen.scenes.adapters.family import families, load_family
     from robogen.scenes.scene import load_tabletop
 
-    return load_tabletop(name, overrides=overrides, extra=extra)
+    folders = tuple(extra)
+    if name in families(folders):
+        example = load_family(name, "", extra=folders).example or "<task>"
+        raise ConfigError(
+            f"'{name}' is a family of environments, not a scene. Name a task of it, for example "
+            f"scene={name}/{example}; 'robogen list environments' has them."
+        )
+    return load_tabletop(name, overrides=overrides, extra=folders)

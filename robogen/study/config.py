@@ -137,7 +137,9 @@ def scene_overrides(
     """
     for other in items.get("scene", {}):
         if other not in (name, name.partition("/")[0]):
-            raise ConfigError(f"Override of scene '{other}', but scene={name}. Correct one.")
+            raise ConfigError(
+                f"Override of scene '{other}', but scene={name}. Correct one of them."
+            )
     return item_overrides(items, "scene", name)
 
 

@@ -14,7 +14,13 @@ import cv2
 
 from robogen.errors import RecordsError
 from robogen.records.manifest import MANIFEST, fingerprint_difference, read_manifest, write_manifest
-from robogen.records.schema import SCHEMA_VERSION, EpisodeKey, EpisodeRecord, Telemetry
+from robogen.records.schema import (
+    SCHEMA_VERSION,
+    EpisodeKey,
+    EpisodeRecord,
+    Telemetry,
+    plain,
+)
 from robogen.records.store import RecordStore, database_error
 from robogen.rollout.episode import FirstFrames, Outcome
 from robogen.study.design import Design
@@ -95,6 +101,7 @@ def run_study(
     """
     observer = observer or Silent()
     clock = time.monotonic()
+    _refuse_another_study(design, run_dir)
     with RecordStore.create_or_open(run_dir, study_hash=design.hash) as store:
         _manifest(design, run_dir, command)
         keys = list(design.keys())
@@ -161,6 +168,38 @@ def _lost_record(design: Design, key: EpisodeKey, kind: str, why: str) -> Episod
 
 
 # -- manifest --------------------------------------------------------------------------------------
+
+
+_HOW = ("out", "workers", "slots", "deadline_s", "retry_errors", "force", "frames", "videos")
+"""Settings that say how a study is run, not what it measures."""
+
+
+def _refuse_another_study(design: Design, run_dir: Path) -> None:
+    """Say what differs, where a folder holds another study; the store would only see that it does.
+
+    Raises:
+        RecordsError: It does.
+    """
+    if not (run_dir / MANIFEST).exists():
+        return
+    old = read_manifest(run_dir)
+    if old.get("study_hash") in (None, design.hash):
+        return
+    now = plain(describe(design, {"versions": {}}))
+    for manifest in (old, now):
+        for key in _HOW:
+            manifest.get("study", {}).pop(key, None)
+        for what in ("scenes", "factors"):
+            for about in manifest.get(what, {}).values():
+                about.pop("hash", None)  # says that something differs, not what
+    changes = []
+    for part in ("study", "scenes", "policies"):
+        changes += fingerprint_difference(old.get(part, {}), now.get(part, {}))
+    told = "; ".join(changes[:4]) or "a scene or factor file was edited since"
+    raise RecordsError(
+        f"{run_dir} holds another study ({told}). Pass another run folder with out=..., or the "
+        "settings it was begun with."
+    )
 
 
 def _manifest(design: Design, run_dir: Path, command: str) -> None:

@@ -33,6 +33,10 @@ WORDS = {
 }
 
 
+def seed_of(episode: int) -> EpisodeSeed:
+    return EpisodeSeed(domain="evaluate", study=0, scene=NAME, episode=episode)
+
+
 def wrapped(task: str = "ToyTable-v0", **changes: Any) -> AdaptedScene:
     made = {
         key: changes.pop(key)
@@ -414,3 +418,48 @@ def test_a_fast_look_is_another_study_than_the_native_one(tmp_path: Path):
     fast = run(tmp_path / "fast", items={"scene": {NAME: {"render": "fast"}}})
     looks = [study.manifest["scenes"][NAME]["render"] for study in (native, fast)]
     assert looks == ["native", "fast"]
+
+
+def test_things_on_the_table_are_known_to_decorations(scene: AdaptedScene):
+    initial, facts = scene.prepare(seed_of(0))
+    scene.reset(initial)
+    for name in ("box", "base"):
+        x, y, _ = scene.world.body_position(name)
+        near = [np.hypot(x - disc.x, y - disc.y) < 0.05 for disc in facts.occupied]
+        assert any(near), name
+
+
+def test_a_scaled_thing_stands_where_it_stood(scene: AdaptedScene):
+    begin(scene, Perturbation(), seed_of(0))
+    low = scene.world.body_position("box")[2] + scene.world.extent("box")[0][2]
+    factor = load_factor("object_size")
+    draws, _, _ = begin(scene, Perturbation([(factor, 1.0)]), seed_of(0))
+    assert abs(draws["object_size"]["scale"] - 1.0) > 0.05
+    assert scene.world.body_position("box")[2] + scene.world.extent("box")[0][2] == pytest.approx(
+        low, abs=1e-9
+    )
+
+
+def test_a_moved_arm_is_told(scene: AdaptedScene, monkeypatch: pytest.MonkeyPatch):
+    told: list[bool] = []
+    monkeypatch.setattr(scene._adapter, "arm_moved", lambda: told.append(True))
+    begin(scene, Perturbation(), seed_of(0))
+    assert not told
+    begin(scene, Perturbation([(load_factor("robot_pose"), 1.0)]), seed_of(0))
+    assert told
+
+
+def test_a_recompiled_world_draws_the_same_groups():
+    scene = load_scene(NAME, overrides={"groups": [0, 3]}, extra=[CONFIG])
+    initial, _ = scene.prepare(seed_of(0))
+    scene.rebuild(lambda edit: None)
+    scene.reset(initial)
+    assert list(scene.world.groups or ()) == [0, 3]
+    scene.close()
+
+
+def test_a_simulation_that_diverges_is_not_scored(scene: AdaptedScene):
+    begin(scene, Perturbation(), seed_of(0))
+    rest = scene.rest_action(scene.spec.action)
+    scene.world.data.qpos[:] = np.nan
+    assert not scene.step(rest, scene.spec.action).finite

@@ -123,6 +123,8 @@ def test_replay_of_what_is_not_there(cli, run):
 def test_keys():
     assert tuple(parse_key("pick/bc/a+b@0.5/7")) == ("pick", "bc", "a+b@0.5", 7, 0)
     assert tuple(parse_key("pick/bc/nominal/7/1")) == ("pick", "bc", "nominal", 7, 1)
+    assert tuple(parse_key("libero/10_3/bc/mass/7")) == ("libero/10_3", "bc", "mass", 7, 0)
+    assert tuple(parse_key("libero/10_3/bc/mass/7/2")) == ("libero/10_3", "bc", "mass", 7, 2)
     for wrong in ("pick/bc/nominal", "pick/bc/nominal/x", "a/b/c/1/2/3"):
         with pytest.raises(ConfigError, match="expected scene/policy/condition/episode"):
             parse_key(wrong)

@@ -9,9 +9,10 @@ from contract_world import ASKED, POLICIES, SCENES, has_expert, scene_named, see
 from robogen.errors import PolicyError
 from robogen.perturbations.engine import Perturbation
 from robogen.policies.base import Policy
-from robogen.policies.library import load_policy
+from robogen.policies.library import available, load_policy
 from robogen.rollout.episode import begin
 from robogen.rollout.loop import padded
+from robogen.scenes.library import read_yaml
 from robogen.specs import Observation, PolicySpec, match
 
 BATCH = 8
@@ -21,11 +22,11 @@ def load(name: str, scene: str) -> Policy | None:
     """The policy, or None where the scene has no checkpoint of it, or no expert to relay."""
     try:
         policy = load_policy(name, scene=scene)
+        policy.fit(scene_named(scene).spec)
     except PolicyError as error:
-        if "no checkpoint for scene" in str(error):
+        if "no checkpoint for scene" in str(error) or "own tasks" in str(error):
             return None
         raise
-    policy.fit(scene_named(scene).spec)
     return policy if has_expert(scene) or not policy.spec.privileged else None
 
 
@@ -61,6 +62,8 @@ def observations(policy: PolicySpec, scene_name: str, count: int) -> list[Observ
 def test_a_policy_fits_some_scene(name: str):
     policies = {scene: load(name, scene) for scene in SCENES}
     there = {scene: policy for scene, policy in policies.items() if policy is not None}
+    if not there and "family" in read_yaml(available()[name]):
+        pytest.skip("its family of environments has a Python environment of its own")
     assert there or ASKED, f"{name} has a checkpoint for none of {SCENES}"
     for scene, policy in there.items():
         fit = match(policy.spec, scene_named(scene).spec)

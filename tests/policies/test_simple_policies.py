@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from robogen.errors import PolicyError
 from robogen.policies.oracle import OraclePolicy
 from robogen.policies.random import RandomPolicy
 from robogen.policies.zero import ZeroPolicy
+from robogen.specs import SceneSpec
 
 
 def test_zero_never_moves(make_observation):
@@ -57,3 +60,19 @@ def test_oracle_relays_the_expert(make_observation):
 def test_oracle_says_what_it_misses(make_observation, facts, message):
     with pytest.raises(PolicyError, match=message):
         OraclePolicy().act([0], [make_observation(0, privileged=facts)])
+
+
+def test_an_expert_of_a_family_acts_nowhere_else():
+    scene = SceneSpec(
+        name="pick",
+        cameras=(),
+        state={},
+        action_modes={"delta_eef": 7},
+        control_hz=10.0,
+        horizon=10,
+    )
+    policy = OraclePolicy(family="metaworld")
+    with pytest.raises(PolicyError, match=r"metaworld's own tasks, got scene 'pick'"):
+        policy.fit(scene)
+    policy.fit(replace(scene, name="metaworld/drawer-open-v3"))
+    assert policy.spec.action == scene.action

@@ -129,7 +129,10 @@ def load_family(
             )
         if fnmatchcase(task, pattern):
             content = merged(content, change)
-    return validated(FamilyConfig, merged(content, overrides or {}), str(known[name]))
+    config = validated(FamilyConfig, content, str(known[name]))
+    if not overrides:
+        return config
+    return validated(FamilyConfig, merged(content, overrides), f"scene.{name}.<key>=<value>")
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
@@ -167,7 +170,7 @@ def refuse_unfit(name: str, config: FamilyConfig) -> None:
     if not fits:
         raise SceneError(
             f"Scenes of '{name}' work with MuJoCo {config.mujoco}, this Python environment has "
-            f"{have['mujoco']}.{how}"
+            f"{have['mujoco']}.{how or ' Install one of those versions.'}"
         )
 
 

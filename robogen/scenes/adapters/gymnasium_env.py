@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import SceneError
+from robogen.errors import ConfigError, SceneError, unknown
 from robogen.mj.world import Pose
 from robogen.scenes.adapters.base import Adapter, Start
 from robogen.specs import ActionMode, ActionSpec
@@ -100,7 +100,15 @@ class GymnasiumAdapter(Adapter):
             )
         self._low, self._high = space.low.astype(np.float64), space.high.astype(np.float64)
         self._dtype = space.dtype
+        if rest is not None and np.shape(rest) != space.shape:
+            raise ConfigError(
+                f"rest must be an action of {space.shape[0]} numbers, got {rest!r}. Correct it, or "
+                "leave it out for zeros."
+            )
         self._rest = np.clip(np.zeros(space.shape) if rest is None else rest, self._low, self._high)
+        bodies = [self.model.body(number).name for number in range(self.model.nbody)]
+        if tool is not None and tool not in bodies:
+            raise ConfigError(unknown("body for tool", tool, filter(None, bodies)))
         self._success = success
         self._words = instruction
         self._tool = tool

@@ -6,6 +6,7 @@ in simulated time, so that asking twice at one moment changes nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -28,10 +29,18 @@ _COVERED = 0.3
 _HOVER = 0.09
 """Height over a grasp from which the gripper descends [m]."""
 _LIFT = 0.16
+_REACH = 0.75
+"""Farther than this from its base, the arm has to stretch [m]."""
+_NEAR = 0.008
+"""A grasp counts as reached within this height of it [m]."""
+_PATIENCE_S = 1.5
+"""How long going down may take [s]."""
 _WALL = 0.004
 """From the outside of a bowl's rim to the middle of its wall [m]."""
 _DEPTH = 0.015
 """How deep below a rim it is taken [m]."""
+_SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
+"""Corners of the unit box (8, 3)."""
 _SLIPPED = 0.06
 """Held things that are this much farther from the tool than when grasped were lost [m]."""
 
@@ -93,27 +102,27 @@ def towards(
     return np.asarray(np.clip(action, -1.0, 1.0))
 
 
-def vertices(sight: Sight, body: str) -> NDArray[np.float64]:
-    """Corners (n, 3) [m] of a body's and its children's boxes and meshes, world frame."""
+def vertices(sight: Sight, roots: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Corners (n, 3) [m] of the boxes and meshes of whole trees of bodies, world frame."""
     model, data = sight.model, sight.data
-    root = model.body(body).id
     found = []
-    for geom in range(model.ngeom):
-        of = int(model.geom_bodyid[geom])
-        while of > root:
-            of = int(model.body_parentid[of])
-        if of != root:
-            continue
-        mesh = int(model.geom_dataid[geom])
+    inside = np.isin(model.body_rootid[model.geom_bodyid], roots)
+    for geom in np.flatnonzero(inside).tolist():
         if model.geom_type[geom] == int(mujoco.mjtGeom.mjGEOM_MESH):
+            mesh = int(model.geom_dataid[geom])
             start = int(model.mesh_vertadr[mesh])
             local = model.mesh_vert[start : start + int(model.mesh_vertnum[mesh])]
         else:
-            middle, half = model.geom_aabb[geom, :3], model.geom_aabb[geom, 3:]
-            signs = np.array(np.meshgrid(*[(-1.0, 1.0)] * 3)).reshape(3, -1).T
-            local = middle + signs * half
+            local = model.geom_aabb[geom, :3] + _SIGNS * model.geom_aabb[geom, 3:]
         found.append(local @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom])
     return np.concatenate(found)
+
+
+def _solid(sight: Sight) -> NDArray[np.intp]:
+    """Roots of what can be touched: what was only added to be seen is in nobody's way."""
+    model = sight.model
+    touch = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    return np.unique(model.body_rootid[model.geom_bodyid[touch]]).astype(np.intp)
 
 
 # -- how things are taken --------------------------------------------------------------------------
@@ -130,26 +139,21 @@ def across(sight: Sight, body: str) -> Grip:
 
 def at_rim(sight: Sight, body: str) -> Grip:
     """One wall of a bowl, a finger inside and one outside, where most room is around it."""
-    model = sight.model
-    corners, middle = vertices(sight, body), sight.position(body)
+    own, robot = (sight.model.body(name).rootid[0] for name in (body, "robot0_base"))
+    corners, middle = vertices(sight, np.array([own])), sight.position(body)
     top = float(corners[:, 2].max())
     rim = corners[corners[:, 2] > top - 0.01]
     radius = float(np.linalg.norm(rim[:, :2] - middle[:2], axis=1).max()) - _WALL
-    robot = model.body("robot0_base").id
-    others = [
-        model.body(root).name
-        for root in np.flatnonzero(model.body_parentid == 0).tolist()
-        if root not in (0, robot, model.body(body).id)
-    ]
-    around = np.concatenate([vertices(sight, other) for other in others])
+    around = vertices(sight, np.setdiff1d(_solid(sight), [0, own, robot]))
     around = around[np.linalg.norm(around[:, :2] - middle[:2], axis=1) < 0.35]
     best: tuple[float, Grip] | None = None
     for angle in np.deg2rad([90.0, -90.0, 45.0, -45.0, 135.0, -135.0, 0.0, 180.0]).tolist():
         way = np.array([np.cos(angle), np.sin(angle), 0.0])
         point = np.array([*(middle + radius * way)[:2], top - _DEPTH])
         room = _room(around, point, way)
-        yaw = (angle - np.pi / 2 + np.pi / 2) % np.pi - np.pi / 2
-        score = min(room, 0.05) - 0.005 * abs(yaw)
+        yaw = angle % np.pi - np.pi / 2  # half a turn of the fingers' line is none
+        far = float(np.linalg.norm((point - sight.position("robot0_base"))[:2])) - _REACH
+        score = min(room, 0.05) - 0.005 * abs(yaw) - max(far, 0.0)
         if best is None or score > best[0] + 1e-9:
             best = score, Grip(point, yaw)
     assert best is not None
@@ -227,6 +231,8 @@ class Expert:
         return Grip(sight.position(self._thing) + self._beside, self._grip.yaw)
 
     def _above(self, sight: Sight, waited: float) -> NDArray[np.float64] | None:
+        if waited <= 0.0:
+            self._grip = None  # the scene may have been changed since it was chosen
         grip = self._current(sight)
         over = grip.point + np.array([0.0, 0.0, _HOVER])
         rotation = down(grip.yaw)
@@ -242,7 +248,7 @@ class Expert:
     def _descend(self, sight: Sight, waited: float) -> NDArray[np.float64] | None:
         grip = self._current(sight)
         gap = sight.tool.position - grip.point
-        if abs(gap[2]) < 0.008 or waited > 1.5:
+        if abs(gap[2]) < _NEAR or waited > _PATIENCE_S:
             self._grip = grip
             self._enter("close" if abs(gap[2]) < 0.02 else "above", sight)
             return None
@@ -292,7 +298,7 @@ class Expert:
         goal = self._over(sight)
         offset = sight.position(self._thing)[2] - sight.tool.position[2]
         goal[2] = sight.position(self._onto)[2] - offset + 0.005
-        if abs(sight.tool.position[2] - goal[2]) < 0.006 or waited > 1.5:
+        if abs(sight.tool.position[2] - goal[2]) < 0.006 or waited > 2.0 * _PATIENCE_S:
             self._enter("release", sight)
             return None
         return towards(sight, goal, down(self._grip.yaw), CLOSE)

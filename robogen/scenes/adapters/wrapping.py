@@ -32,6 +32,8 @@ def wrap(
     orientation: Orientation = "upright",
     render: Literal["native", "fast"] = "native",
     people: Sequence[str] = (),
+    model_path: str | None = None,
+    data_path: str | None = None,
 ) -> AdaptedScene:
     """Put a Gymnasium environment on MuJoCo under robogen's factors.
 
@@ -59,13 +61,27 @@ def wrap(
         orientation: How its policies expect frames.
         render: ``native``, as the environment draws, or ``fast``.
         people: Cameras for people.
+        model_path: Attribute path from ``env.unwrapped`` to its model, where robogen does not find
+            it.
+        data_path: The same for the data.
 
     Raises:
         SceneError: It is not on MuJoCo, a pattern matches nothing, or horizon or rate are unknown.
         ConfigError: An argument cannot have its value.
     """
+    if not hasattr(env, "unwrapped"):
+        raise ConfigError(
+            f"robogen.wrap takes a made Gymnasium environment, got {env!r}. Make it first: "
+            "gymnasium.make(...)."
+        )
     adapter = GymnasiumAdapter(
-        env=env, success=success, instruction=instruction, tool=tool, rest=rest
+        env=env,
+        success=success,
+        instruction=instruction,
+        tool=tool,
+        rest=rest,
+        model_path=model_path,
+        data_path=data_path,
     )
     registered = getattr(env, "spec", None)
     title = name or (registered.id if registered is not None else type(env.unwrapped).__name__)
