@@ -296,9 +296,12 @@ class Expert:
     def _lower(self, sight: Sight, waited: float) -> NDArray[np.float64] | None:
         assert self._grip is not None
         goal = self._over(sight)
-        offset = sight.position(self._thing)[2] - sight.tool.position[2]
-        goal[2] = sight.position(self._onto)[2] - offset + 0.005
-        if abs(sight.tool.position[2] - goal[2]) < 0.006 or waited > 2.0 * _PATIENCE_S:
+        hung = sight.position(self._thing)[2] - sight.tool.position[2]
+        above = sight.position(self._thing)[2] - sight.position(self._onto)[2]
+        beside = float(np.linalg.norm((sight.tool.position - goal)[:2]))
+        clear = 0.04 if beside > 0.01 and above > 0.03 else 0.005  # not beside the middle
+        goal[2] = sight.position(self._onto)[2] - hung + clear
+        if abs(above - 0.005) < 0.006 or waited > 2.0 * _PATIENCE_S:
             self._enter("release", sight)
             return None
         return towards(sight, goal, down(self._grip.yaw), CLOSE)
