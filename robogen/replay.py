@@ -89,7 +89,8 @@ def parse_key(text: str) -> EpisodeKey:
     names = [*parts]
     while names and names[-1].isdigit() and len(parts) - len(names) < 2:
         names.pop()
-    if not len(parts) > len(names) or len(names) not in (3, 4):  # four: a scene is family/task
+    # Four names: a scene may be family/task.
+    if len(names) not in (3, 4) or names == parts or any(map(str.isdigit, names)):
         raise ConfigError(
             f"Got the episode '{text}', expected scene/policy/condition/episode, such as "
             "pick/bc/camera_pose/7. 'robogen export RUN' lists every episode."

@@ -456,10 +456,3 @@ def test_a_recompiled_world_draws_the_same_groups():
     scene.reset(initial)
     assert list(scene.world.groups or ()) == [0, 3]
     scene.close()
-
-
-def test_a_simulation_that_diverges_is_not_scored(scene: AdaptedScene):
-    begin(scene, Perturbation(), seed_of(0))
-    rest = scene.rest_action(scene.spec.action)
-    scene.world.data.qpos[:] = np.nan
-    assert not scene.step(rest, scene.spec.action).finite
