@@ -214,6 +214,7 @@ class AdaptedScene:
             world.set_joint_positions(world.qpos_addresses(self._joints), initial.robot_qpos)
             world.forward()
             self._adapter.arm_moved()
+            self._stepped = True  # what it was told, only its own reset takes back
         if initial.widen > 0:
             for name, uniforms in initial.uniforms.items():
                 self._shift(name, initial.widen * self._offset(uniforms, initial.pool))
