@@ -7,6 +7,7 @@
     ├── SpecError          two conventions do not fit each other
     ├── FactorError        a factor cannot do what was asked of it
     ├── PolicyError        a policy cannot be loaded, or broke its contract
+    │   └── PolicyUnavailable  nobody answers at its address any more: the study stops, resumable
     ├── SceneError         a scene cannot be built or placed
     ├── RecordsError       a run folder is locked, foreign, unwritable or damaged
     └── GraphicsError      no working offscreen OpenGL
@@ -38,6 +39,10 @@ class FactorError(RobogenError):
 
 class PolicyError(RobogenError):
     """A policy cannot be loaded, or returned something outside its contract."""
+
+
+class PolicyUnavailable(PolicyError):
+    """Nobody answers for the policy any more; going on would only spoil the remaining episodes."""
 
 
 class SceneError(RobogenError):

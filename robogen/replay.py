@@ -23,7 +23,7 @@ from robogen.rollout.rerun import Moment, Rerun, rerun
 from robogen.scenes.base import Scene
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec, CameraSpec
+from robogen.specs import ActionSpec, CameraSpec, canonical
 from robogen.stats import GroupSummary
 from robogen.study.config import StudyConfig
 from robogen.study.design import Design, build_factor, build_perturbation, factor_identity
@@ -134,7 +134,7 @@ def stored_episode(run_dir: Path, key: EpisodeKey, extra_dirs: tuple[Path, ...] 
             split=entry["split"],
             everything=key.condition.partition("@")[0].partition(":")[0] == "all",
         )
-        action = ActionSpec(**spec["action"])
+        action = canonical(ActionSpec(**spec["action"]))
         cameras = tuple(camera["name"] for camera in spec["observation"]["cameras"])
     except (KeyError, TypeError, StopIteration) as error:
         raise RecordsError(

@@ -8,7 +8,7 @@ naming both sides.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +19,14 @@ from robogen.errors import SpecError
 ActionMode = Literal["delta_eef", "absolute_eef", "absolute_joint", "delta_joint", "native"]
 RenderProfile = Literal["fast", "nice", "native"]
 Orientation = Literal["upright", "flipped", "mirrored", "rotated_180"]
+Channels = Literal["rgb", "bgr"]
+Layout = Literal["hwc", "chw"]
+Pixels = Literal["uint8", "unit"]
+Fit = Literal["stretch", "pad"]
+Frame = Literal["base", "tool"]
+Rotation = Literal["axis_angle", "euler_xyz", "quat_xyzw", "quat_wxyz", "rot6d"]
+Gripper = Literal["close_positive", "open_positive"]
+GripperRange = Literal["signed", "unit"]
 Channel = Literal["camera", "state", "instruction", "dynamics", "action"]
 Split = Literal["train", "eval"]
 Draw = dict[str, Any]
@@ -32,23 +40,38 @@ STATE_LAYOUT = (
     "eef_axis_angle",
     "gripper_qpos",
     "native",
+    "eef_quat_xyzw",
+    "eef_quat_wxyz",
+    "eef_euler_xyz",
+    "gripper_closed",
 )
 """Parts of a proprioceptive state a scene can offer, in the order they are concatenated.
 
 ``eef_pos`` (3) [m], robot base frame; ``eef_rot6d`` (6), first two columns of the rotation matrix
 one after the other; ``gripper_opening`` (1) [m] between the fingers; ``joint_pos`` (n) [rad];
 ``eef_axis_angle`` (3) [rad], the same orientation as a rotation vector; ``gripper_qpos`` (k),
-finger joints [m or rad]; ``native`` (n), the proprioceptive vector of an adapted environment.
+finger joints [m or rad]; ``native`` (n), the proprioceptive vector of an adapted environment;
+``eef_quat_xyzw`` and ``eef_quat_wxyz`` (4), the same orientation as a quaternion whose w is not
+negative, scalar last or first; ``eef_euler_xyz`` (3) [rad], turns about the fixed x, y and z axes;
+``gripper_closed`` (1), 0 fully open and 1 closed.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CameraSpec:
-    """One camera image a policy wants: upright RGB ``uint8`` of shape (height, width, 3)."""
+    """One camera image a policy wants; how its numbers lie is :class:`ObservationSpec`'s."""
 
     name: str
     width: int
     height: int
+    drawn: tuple[int, int] | None = None
+    """Width and height the frame is rendered at before it is cropped and resized; None: as
+    wanted."""
+
+    @property
+    def rendered(self) -> tuple[int, int]:
+        """Width and height that the scene draws."""
+        return self.drawn or (self.width, self.height)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +93,45 @@ class ObservationSpec:
     expect. ``flipped`` is upside down (rows reversed: what OpenGL hands out and robosuite passes
     on), ``mirrored`` has columns reversed (a robosuite frame turned by 180 degrees, which is what
     LIBERO policies are trained on), ``rotated_180`` has both."""
+    crop: float = 1.0
+    """Edge of the centred part of a frame that is kept, as a fraction; then resized."""
+    fit: Fit = "stretch"
+    """How a frame of another shape becomes the wanted one: ``stretch``, or ``pad`` with black on
+    both sides, which keeps its proportions."""
+    channels: Channels = "rgb"
+    layout: Layout = "hwc"
+    pixels: Pixels = "uint8"
+    """``uint8``: 0..255; ``unit``: float32 in 0..1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActionSpec:
     """How an action vector is read.
 
-    ``delta_eef``: (7,) ``[dx, dy, dz, rx, ry, rz, gripper]`` in [-1, 1]; translation is scaled by
-    ``scale_position`` [m], axis-angle rotation by ``scale_rotation`` [rad], both in the robot base
-    frame, added to the commanded pose. ``absolute_eef``: (7,) position [m] and axis-angle [rad] in
-    the base frame. ``absolute_joint``: (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by
-    ``scale_rotation``. The gripper is last: ``close_positive`` means +1 closes and -1 opens.
+    ``delta_eef``: ``[dx, dy, dz, rotation, gripper]`` in [-1, 1]; translation is scaled by
+    ``scale_position`` [m], rotation by ``scale_rotation`` [rad] where it is an angle, both added to
+    the commanded pose. ``absolute_eef``: position [m], rotation, gripper. ``absolute_joint``:
+    (n + 1,) [rad]. ``delta_joint``: (n + 1,) scaled by ``scale_rotation``. The gripper is last.
     ``native``: (n,) exactly what an adapted environment's own action space takes, unscaled.
+
+    The defaults are what scenes read; any other choice of frame, rotation and gripper is turned
+    into it, see :mod:`robogen.conventions`.
     """
 
     mode: ActionMode = "delta_eef"
     dim: int = 7
     scale_position: float = 0.05
     scale_rotation: float = 0.5
-    gripper: Literal["close_positive", "open_positive"] = "close_positive"
+    frame: Frame = "base"
+    """Axes that a delta of the tool is along: the robot base's, or the tool's own right now."""
+    rotation: Rotation = "axis_angle"
+    """Of the tool modes. ``axis_angle`` and ``euler_xyz`` (about the fixed axes) take 3 numbers,
+    quaternions 4 in the order of their name, ``rot6d`` 6: the first two columns of the matrix, one
+    after the other. The last two kinds are never scaled."""
+    gripper: Gripper = "close_positive"
+    """What the larger number does."""
+    gripper_range: GripperRange = "signed"
+    """``signed``: -1 to 1; ``unit``: 0 to 1."""
     control_hz: float = 10.0
     chunk: int = 1
     """Actions one query returns."""
@@ -154,6 +197,24 @@ def turned(image: NDArray[np.uint8], orientation: Orientation) -> NDArray[np.uin
     return image if rows == columns == 1 else np.ascontiguousarray(image[::rows, ::columns])
 
 
+ROTATION_SIZE: Mapping[Rotation, int] = {
+    "axis_angle": 3, "euler_xyz": 3, "quat_xyzw": 4, "quat_wxyz": 4, "rot6d": 6,
+}  # fmt: skip
+TOOL_MODES: tuple[ActionMode, ...] = ("delta_eef", "absolute_eef")
+
+
+def canonical(action: ActionSpec) -> ActionSpec:
+    """The same commands as scenes read them: base frame, axis-angle, +1 closes."""
+    return replace(
+        action,
+        dim=7 if action.mode in TOOL_MODES else action.dim,
+        frame="base",
+        rotation="axis_angle",
+        gripper="close_positive",
+        gripper_range="signed",
+    )
+
+
 @dataclass(frozen=True)
 class Adaptation:
     """One known difference between two specs that the harness bridges, in words."""
@@ -188,16 +249,28 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
                 f"state '{part}' is not offered (the scene has {', '.join(scene.state)})"
             )
     action = policy.action
+    size = action.dim
+    if action.mode in TOOL_MODES:
+        size = 4 + ROTATION_SIZE[action.rotation]
     if action.mode not in scene.action_modes:
         problems.append(
             f"action mode '{action.mode}' is not accepted (the scene takes "
             f"{', '.join(scene.action_modes)})"
         )
-    elif action.dim != scene.action_modes[action.mode]:
+    elif action.dim != size:
+        problems.append(
+            f"'{action.mode}' actions with rotation '{action.rotation}' have {size} numbers, the "
+            f"policy's have {action.dim}"
+        )
+    elif canonical(action).dim != scene.action_modes[action.mode]:
         problems.append(
             f"'{action.mode}' actions have {action.dim} numbers, the scene's have "
             f"{scene.action_modes[action.mode]}"
         )
+    if action.frame == "tool" and action.mode != "delta_eef":
+        problems.append(f"frame 'tool' has a meaning for 'delta_eef' only, not '{action.mode}'")
+    if not 0.0 < policy.observation.crop <= 1.0:
+        problems.append(f"crop {policy.observation.crop:g} must lie in 0..1, above 0")
     if not 1 <= action.execute <= action.chunk:
         problems.append(f"executes {action.execute} of {action.chunk} actions per chunk")
     if sorted(policy.observation.history)[-1:] != [0] or len(
@@ -226,14 +299,27 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
                 f"'{policy.observation.render}'"
             )
         )
-    if action.gripper == "open_positive":
-        adaptations.append(Adaptation("gripper sign: the policy opens with +1, read as such"))
+    adaptations += _action_adaptations(action)
     if problems:
         raise SpecError(
             f"The policy does not fit scene '{scene.name}': {'; '.join(problems)}. "
             "Choose a checkpoint made for this scene, or change the policy's spec."
         )
-    return Match(action=action, adaptations=tuple(adaptations))
+    return Match(action=canonical(action), adaptations=tuple(adaptations))
+
+
+def _action_adaptations(action: ActionSpec) -> list[Adaptation]:
+    """What is turned on the way from a policy's commands to the scene's."""
+    found: list[Adaptation] = []
+    if action.frame == "tool":
+        found.append(Adaptation("actions: the policy moves along the tool's axes, turned to base"))
+    if action.mode in TOOL_MODES and action.rotation != "axis_angle":
+        found.append(Adaptation(f"actions: rotations come as {action.rotation}, read as such"))
+    if action.gripper == "open_positive":
+        found.append(Adaptation("gripper sign: the policy opens with the larger number"))
+    if action.gripper_range == "unit":
+        found.append(Adaptation("gripper range: the policy's is 0 to 1"))
+    return found
 
 
 @dataclass(kw_only=True)

@@ -35,7 +35,7 @@ LAYERS = (
     ("report", "correlate", "plan", "compare", "trials", "align"),
     ("records", "datasets"),
     ("stats",),
-    ("config", "paths", "specs", "seeding", "errors"),
+    ("config", "conventions", "paths", "specs", "seeding", "errors"),
 )
 """From the top; a part imports parts of lower rows only."""
 LEVEL = {part: level for level, row in enumerate(LAYERS) for part in row}
@@ -49,6 +49,7 @@ WITHOUT = {
     "stats": ("mujoco", "torch", "gymnasium", "mink"),
     "datasets": ("mujoco", "torch", "gymnasium", "mink"),
     "errors": ("mujoco", "torch", "gymnasium", "mink", "numpy"),
+    "conventions": ("mujoco", "torch", "gymnasium", "mink"),
     "specs": ("mujoco", "torch", "gymnasium", "mink"),
     "seeding": ("mujoco", "torch", "gymnasium", "mink"),
     "perturbations": ("mujoco", "torch", "gymnasium", "mink"),

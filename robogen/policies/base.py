@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robogen.specs import Observation, PolicySpec, SceneSpec
+
+
+class RowsFailed(Exception):
+    """Some rows of a call have no answer, and the others do: only those episodes end.
+
+    Attributes:
+        answers: Chunks (chunk, dim) by position in the call.
+        failures: What went wrong, by position in the call.
+    """
+
+    def __init__(
+        self,
+        answers: Mapping[int, NDArray[np.float64]],
+        failures: Mapping[int, Exception],
+    ) -> None:
+        super().__init__("; ".join(str(error) for error in failures.values()))
+        self.answers = dict(answers)
+        self.failures = dict(failures)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Normalization:
+    """Numbers that a policy normalises a vector with; those it does not have are None."""
+
+    kind: Literal["mean_std", "min_max", "quantiles", "identity"]
+    mean: NDArray[np.float64] | None = None
+    std: NDArray[np.float64] | None = None
+    low: NDArray[np.float64] | None = None
+    """Least value, or the 1 % quantile."""
+    high: NDArray[np.float64] | None = None
+    """Greatest value, or the 99 % quantile."""
 
 
 class Policy(ABC):
@@ -53,6 +85,18 @@ class Policy(ABC):
     def identity(self) -> dict[str, str]:
         """What tells this policy from another of the same name, e.g. the checkpoint's hash."""
         return {}
+
+    def normalization(self) -> Mapping[str, Normalization]:
+        """What ``state`` is normalised and ``action`` is un-normalised with, where known."""
+        return {}
+
+    def round_trip(self, actions: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Demonstrated actions (n, dim) through the policy's own normalisation and back.
+
+        None when the policy offers no such way.
+        """
+        del actions
+        return None
 
     def close(self) -> None:
         """Release what the policy holds."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from robogen.errors import PolicyError
 from robogen.policies import text
 from robogen.policies.base import Policy
-from robogen.policies.checkpoint import load_checkpoint
+from robogen.policies.checkpoint import POINTS, load_checkpoint
 from robogen.policies.network import Output
 from robogen.specs import CameraSpec, Observation, ObservationSpec, PolicySpec
 
@@ -50,6 +50,7 @@ class BCPolicy(Policy):
         self._hash = loaded.hash
         self._texts: dict[str, NDArray[np.float32]] = {}
         self.scene = config.scene
+        self._points = POINTS in config.state
         action = config.action if execute is None else replace(config.action, execute=execute)
         if not isinstance(action.execute, int) or not 1 <= action.execute <= action.chunk:
             raise PolicyError(
@@ -62,11 +63,12 @@ class BCPolicy(Policy):
                     CameraSpec(name=name, height=height, width=width)
                     for name, height, width in config.network.cameras
                 ),
-                state=tuple(config.state),
+                state=tuple(name for name in config.state if name != POINTS),
                 instruction=True,
                 render=config.render,
             ),
             action=action,
+            privileged=self._points,
         )
 
     def act(self, rows: Sequence[int], observations: Sequence[Observation]) -> NDArray[np.float64]:
@@ -88,7 +90,7 @@ class BCPolicy(Policy):
     def _forward(self, observations: Sequence[Observation]) -> Output:
         frames = [self._frames(camera, observations) for camera in self.spec.observation.cameras]
         size = self._network.config.state_size
-        states = [np.asarray(observation.state).reshape(-1) for observation in observations]
+        states = [self._state(observation) for observation in observations]
         if any(state.shape != (size,) for state in states):
             raise PolicyError(
                 f"The policy reads a state of {size} numbers "
@@ -100,6 +102,13 @@ class BCPolicy(Policy):
             state = torch.from_numpy(np.stack(states).astype(np.float32))
             output: Output = self._network(frames, state, torch.from_numpy(words))
         return output
+
+    def _state(self, observation: Observation) -> NDArray[np.float32]:
+        state = np.asarray(observation.state, np.float32).reshape(-1)
+        if not self._points:
+            return state
+        assert observation.privileged is not None
+        return np.concatenate([state, np.ravel(observation.privileged[POINTS])])
 
     def _frames(self, camera: CameraSpec, observations: Sequence[Observation]) -> Tensor:
         wanted = (camera.height, camera.width, 3)

@@ -28,6 +28,9 @@ FORMAT = 1
 KEY = "robogen"
 """The one metadata key. More than one would be written in an order that changes from run to run."""
 
+POINTS = "points"
+"""Name of the task's points (3 K) [m] in a privileged policy's state, after what robots measure."""
+
 _MAKE = "Train one with `robogen train`, or give another checkpoint."
 
 

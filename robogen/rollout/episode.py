@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robogen.conventions import drawn, matrix_from_columns, presented, to_scene
 from robogen.errors import PolicyError
 from robogen.perturbations.base import ActionFilter, ObservationFactor
 from robogen.perturbations.engine import Perturbation
@@ -96,7 +97,7 @@ class Episode:
         perturbation: Factors of the condition.
         task: Which episode this is.
         policy: The policy's spec.
-        action: Action spec the scene's controller reads.
+        action: Action spec the scene reads, ``canonical`` of the policy's.
         keep_frames: Whether the outcome carries first frames.
         worker: Number of this worker, for telemetry.
     """
@@ -118,6 +119,7 @@ class Episode:
         self._policy = policy
         self._spec = policy.observation
         self._action = action
+        self._drawn = tuple(drawn(camera) for camera in policy.observation.cameras)
         self._keep_frames = keep_frames
         self._worker = worker
         self._started = time.time()
@@ -163,7 +165,7 @@ class Episode:
     def _look(self, *, filtered: bool) -> Observation:
         """Render and read the current step, without history."""
         clock = time.perf_counter()
-        images = self._scene.images(self._spec.cameras, self._spec.render, self._spec.orientation)
+        images = self._scene.images(self._drawn, self._spec.render, self._spec.orientation)
         if filtered and self._perturbation.has_image_filter:
             if self._first is None:
                 self._idle = self._idle_filters(images)
@@ -201,15 +203,14 @@ class Episode:
             self._hashes = (_observation_hash(now), self._scene.world.state_hash())
         self._next_query = self._step + self._action.execute
         images, state = self._stacked()
-        privileged = None
+        privileged: dict[str, Any] | None = None
         if self._policy.privileged:
             pending = self._filter.pending() if self._filter is not None else []
-            privileged = {
-                "expert_action": self._scene.expert_action(self._action, pending),
-                "points": self._scene.points(),
-            }
+            privileged = {"points": self._scene.points()}
+            if self._scene.has_expert:
+                privileged["expert_action"] = self._scene.expert_action(self._action, pending)
         return Observation(
-            images=images,
+            images={c.name: presented(images[c.name], c, self._spec) for c in self._spec.cameras},
             state=state,
             instruction=self._instruction,
             step=self._step,
@@ -237,7 +238,7 @@ class Episode:
         Raises:
             PolicyError: It has another shape or holds NaN or infinities.
         """
-        wanted = (self._action.chunk, self._action.dim)
+        wanted = (self._policy.action.chunk, self._policy.action.dim)
         if chunk.shape != wanted:
             raise PolicyError(
                 f"The policy returned actions of shape {chunk.shape} where its spec promises "
@@ -253,8 +254,9 @@ class Episode:
     def execute(self, action: NDArray[np.float64]) -> bool:
         """Execute one action; True when the episode is over."""
         assert self._filter is not None
-        command = self._filter(action)
-        if self._altered is None and not np.array_equal(command, action):
+        asked = to_scene(action, self._policy.action, self._tool)
+        command = self._filter(asked)
+        if self._altered is None and not np.array_equal(command, asked):
             self._altered = self._step
         clock = time.perf_counter()
         result = self._scene.step(command, self._action)
@@ -275,6 +277,10 @@ class Episode:
             seen = self._look(filtered=True)
             self._history[self._step] = (seen.images, seen.state)
         return False
+
+    def _tool(self) -> NDArray[np.float64]:
+        """Rotation matrix of the tool in the base frame."""
+        return matrix_from_columns(self._scene.proprioception(["eef_rot6d"]).astype(np.float64))
 
     def _wanted_later(self, step: int) -> bool:
         return step != self._next_query and any(

@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import PolicyError, RobogenError
-from robogen.policies.base import Policy
+from robogen.errors import PolicyError, PolicyUnavailable, RobogenError
+from robogen.policies.base import Policy, RowsFailed
 from robogen.rollout.episode import Episode, Outcome
 from robogen.specs import Observation
 
@@ -116,6 +116,12 @@ def _ask(
         for slot in rows:
             live[slot].add_policy_time(share)
         return dict(zip(rows, chunks, strict=True))
+    except PolicyUnavailable:
+        raise
+    except RowsFailed as failed:
+        for position, error in failed.failures.items():
+            _end(live.pop(rows[position]), error, sink, kind="policy")
+        return {rows[position]: chunk for position, chunk in failed.answers.items()}
     except Exception as error:
         if len(rows) == 1:
             _end(live.pop(rows[0]), error, sink, kind="policy")

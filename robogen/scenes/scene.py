@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robogen.conventions import derivable, derived
 from robogen.errors import ConfigError, unknown
 from robogen.mj.roles import CameraKind
 from robogen.mj.spec_edit import SpecEdit
@@ -72,12 +73,16 @@ class TabletopScene:
         self.spec = SceneSpec(
             name=config.name,
             cameras=tuple(n for n, c in config.cameras.items() if c.kind != "human"),
-            state={
-                "eef_pos": 3,
-                "eef_rot6d": 6,
-                "gripper_opening": 1,
-                "joint_pos": len(robot.joints),
-            },
+            state=derivable(
+                {
+                    "eef_pos": 3,
+                    "eef_rot6d": 6,
+                    "gripper_opening": 1,
+                    "joint_pos": len(robot.joints),
+                    "gripper_qpos": len(robot.gripper.joints),
+                    "gripper_closed": 1,
+                }
+            ),
             action_modes=self._controller.modes,
             control_hz=config.control_hz,
             horizon=config.horizon,
@@ -252,20 +257,29 @@ class TabletopScene:
 
     def proprioception(self, parts: Sequence[str]) -> NDArray[np.float32]:
         """Concatenated state parts (D,), see :data:`robogen.specs.STATE_LAYOUT`."""
-        found: list[NDArray[np.float64]] = []
         tool = self.world.site_pose(self._tcp)
+        offered: dict[str, NDArray[np.float64]] = {
+            "eef_pos": tool.position,
+            "eef_rot6d": tool.rotation[:, :2].T.reshape(-1),
+        }
         for part in parts:
-            if part == "eef_pos":
-                found.append(tool.position)
-            elif part == "eef_rot6d":
-                found.append(tool.rotation[:, :2].T.reshape(-1))
-            elif part == "gripper_opening":
-                found.append(np.array([self._opening()]))
+            if part == "gripper_opening":
+                offered[part] = np.array([self._opening()])
+            elif part == "gripper_closed":
+                offered[part] = np.array([self._closed()])
+            elif part == "gripper_qpos":
+                offered[part] = self.world.joint_positions(self.world.qpos_addresses(self._fingers))
             elif part == "joint_pos":
-                found.append(self.world.joint_positions(self.world.qpos_addresses(self._joints)))
-            else:
+                offered[part] = self.world.joint_positions(self.world.qpos_addresses(self._joints))
+            elif part not in self.spec.state:
                 raise ConfigError(unknown("state part", part, self.spec.state))
+        found = [derived(part, offered) for part in parts]
         return np.concatenate(found).astype(np.float32) if found else np.zeros(0, np.float32)
+
+    def _closed(self) -> float:
+        gripper = self._assembly.robot.gripper
+        widest = abs(gripper.open - gripper.closed) * len(self._fingers)
+        return 1.0 - self._opening() / widest
 
     def _opening(self) -> float:
         return float(self.world.joint_positions(self.world.qpos_addresses(self._fingers)).sum())

@@ -184,7 +184,7 @@ class _Training:
                         loss=loss,
                         motion=motion,
                         gripper=gripper,
-                        points_mm=1000.0 * points if recipe.points_weight > 0.0 else None,
+                        points_mm=1000.0 * points if state.network.config.points else None,
                         rate=rate,
                         validation=self._validation,
                         ms_per_step=1000.0 * (now - clock) / since,

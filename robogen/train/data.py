@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from torch import Tensor
 from robogen.datasets import DemoDataset, DemoMeta, EpisodeInfo
 from robogen.errors import ConfigError, RecordsError, unknown
 from robogen.policies import text
+from robogen.policies.checkpoint import POINTS
 from robogen.policies.network import NetworkConfig, Statistics
 from robogen.seeding import generator
 from robogen.train.recipe import BCRecipe
@@ -69,9 +71,10 @@ class Demos:
     """
 
     def __init__(self, sources: Sequence[DemoSource], recipe: BCRecipe) -> None:
-        self.meta, chosen = _choose(sources, successes_only=recipe.successes_only)
+        self.meta, chosen = _choose(sources, recipe)
         self.recipe = recipe
         self.state, columns = _state_parts(self.meta, recipe.state)
+        self._cameras = self.meta.cameras if recipe.inputs == "images" else ()
         lengths = np.array([item.info.length for item in chosen])
         ends = np.cumsum(lengths)
         total = int(ends[-1])
@@ -82,7 +85,7 @@ class Demos:
         )
         self._frames = {
             camera.name: np.empty((total, camera.height, camera.width, 3), np.uint8)
-            for camera in self.meta.cameras
+            for camera in self._cameras
         }
         self._state = np.empty((total, len(columns)), np.float32)
         self._action = np.empty((total, self.meta.action.dim), np.float32)
@@ -98,6 +101,9 @@ class Demos:
             self._points[rows] = episode.points
             digest.update(episode.digest())
         self.digest = digest.hexdigest()
+        if recipe.inputs == "points":
+            self.state[POINTS] = 3 * len(self.meta.points)
+            self._state = np.hstack([self._state, self._points.reshape(total, -1)])
         held_out = _held_out(len(chosen), recipe)
         self.episodes = (int((~held_out).sum()), int(held_out.sum()))
         rows_held_out = held_out[self._episode]
@@ -114,10 +120,10 @@ class Demos:
         """Sizes of the network for this data and recipe."""
         recipe = self.recipe
         return NetworkConfig(
-            cameras=tuple((c.name, c.height, c.width) for c in self.meta.cameras),
+            cameras=tuple((c.name, c.height, c.width) for c in self._cameras),
             state_size=sum(self.state.values()),
             text_size=recipe.text_size,
-            points=len(self.meta.points) if recipe.points_weight > 0.0 else 0,
+            points=len(self.meta.points) if self._predicts_points else 0,
             chunk=recipe.chunk,
             action_size=self.meta.action.dim,
             channels=recipe.channels,
@@ -129,9 +135,14 @@ class Demos:
             hidden=recipe.hidden,
         )
 
+    @property
+    def _predicts_points(self) -> bool:
+        """Whether the auxiliary head is trained; what is an input need not be predicted."""
+        return self.recipe.points_weight > 0.0 and self.recipe.inputs == "images"
+
     def statistics(self) -> Statistics:
         """Normalisation, from the training rows."""
-        points = self._points if self.recipe.points_weight > 0.0 else self._points[:, :0]
+        points = self._points if self._predicts_points else self._points[:, :0]
         return Statistics(*_moments(self._state[self.training]), *_moments(points[self.training]))
 
     def sample(self, step: int) -> Batch:
@@ -145,13 +156,16 @@ class Demos:
         if self.recipe.shift > 0:
             for frames in batch.frames:
                 _shift(frames.numpy(), self.recipe.shift, rng)
+        if self.recipe.jitter > 0.0:
+            for frames in batch.frames:
+                _jitter(frames.numpy(), self.recipe.jitter, rng)
         return batch
 
     def batch(self, rows: NDArray[np.integer[Any]]) -> Batch:
         """These rows, each with the actions that follow it."""
         ahead = rows[:, None] + np.arange(self.recipe.chunk)
         ahead = np.minimum(ahead, self._last[rows][:, None])
-        points = self._points[rows] if self.recipe.points_weight > 0.0 else self._points[rows, :0]
+        points = self._points[rows] if self._predicts_points else self._points[rows, :0]
         return Batch(
             frames=[torch.from_numpy(frames[rows]) for frames in self._frames.values()],
             state=torch.from_numpy(self._state[rows]),
@@ -166,9 +180,7 @@ class _Chosen(NamedTuple):
     info: EpisodeInfo
 
 
-def _choose(
-    sources: Sequence[DemoSource], *, successes_only: bool
-) -> tuple[DemoMeta, list[_Chosen]]:
+def _choose(sources: Sequence[DemoSource], recipe: BCRecipe) -> tuple[DemoMeta, list[_Chosen]]:
     """The episodes to load, without their frames, and the conventions they share."""
     datasets = [DemoDataset(source.folder) for source in sources]
     if not datasets:
@@ -189,13 +201,21 @@ def _choose(
     for source, dataset in zip(sources, datasets, strict=True):
         indices = dataset.indices if source.episodes is None else source.episodes
         chosen += [_Chosen(dataset, dataset.info(index)) for index in indices]
-    kept = [item for item in chosen if item.info.success or not successes_only]
+    kept = [item for item in chosen if item.info.success or not recipe.successes_only]
     if not kept:
         folders = ", ".join(str(source.folder) for source in sources)
         raise ConfigError(
             f"No demonstration to train on: {folders} offer {len(chosen)} episodes, of which "
             f"{len(kept)} succeeded. Collect some, or train on failures too (successes_only=false)."
         )
+    if recipe.episodes is not None:
+        if recipe.episodes > len(kept):
+            raise ConfigError(
+                f"episodes={recipe.episodes} is more than the {len(kept)} demonstrations there "
+                "are. Collect more, or ask for fewer."
+            )
+        order = generator("train", recipe.seed, "subset").permutation(len(kept))
+        kept = [kept[index] for index in sorted(order[: recipe.episodes])]
     return first.meta, kept
 
 
@@ -249,3 +269,23 @@ def _shift(frames: NDArray[np.uint8], most: int, rng: np.random.Generator) -> No
         rows = np.clip(np.arange(height) - down, 0, height - 1)
         columns = np.clip(np.arange(width) - right, 0, width - 1)
         frame[:] = frame[rows][:, columns]
+
+
+_LUMA = np.array([0.299, 0.587, 0.114])
+
+
+def _jitter(frames: NDArray[np.uint8], strength: float, rng: np.random.Generator) -> None:
+    """Recolour each of (B, H, W, 3) frames, in place, by an affine map of its own.
+
+    Light in stops, colour balance, saturation and contrast are drawn uniformly; at strength 1 they
+    reach one stop, a quarter, and a half either way, brightness a tenth of the range.
+    """
+    for frame in frames:
+        light, contrast, saturation, offset, *balance = rng.uniform(-1.0, 1.0, size=7) * strength
+        gain = 2.0**light * (1.0 + 0.25 * np.array(balance))
+        grey = np.tile(_LUMA, (3, 1))
+        mix = grey + (1.0 + 0.5 * saturation) * (np.eye(3) - grey)
+        mix = (1.0 + 0.5 * contrast) * gain[:, None] * mix
+        # Contrast turns about mid-grey, or a brighter frame would only saturate.
+        shift = 255.0 * 0.1 * offset - 127.5 * 0.5 * contrast
+        frame[:] = cv2.transform(frame, np.hstack([mix, np.full((3, 1), shift)]))

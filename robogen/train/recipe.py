@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from robogen.errors import ConfigError, unknown
 
 GripperLoss = Literal["bce", "l1"]
+Inputs = Literal["images", "points"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,9 @@ class BCRecipe:
     """Weight of the auxiliary loss, the mean absolute error of the normalised object positions; 0
     trains without it."""
 
+    inputs: Inputs = "images"
+    """``images``: every camera; ``points``: no camera but the objects' true positions, for a
+    privileged baseline."""
     state: tuple[str, ...] | None = None
     """State parts the policy reads; None reads all of the dataset's."""
     state_noise: float = 0.0
@@ -58,8 +62,13 @@ class BCRecipe:
     shift: int = 0
     """Random shift of every frame, at most this many pixels each way; 0 trains on frames as they
     are, which is what makes a policy's sensitivity to its camera measurable."""
+    jitter: float = 0.0
+    """Random brightness, contrast, saturation and colour balance of every frame: 0 none, 1 strong
+    (one stop of light either way)."""
     successes_only: bool = True
     """Leave failed demonstrations out."""
+    episodes: int | None = None
+    """Demonstrations to train on, chosen by the seed; None takes all."""
 
     validation: float = 0.05
     """Fraction of the episodes held out, at least one of two or more; 0 holds out none."""
@@ -97,9 +106,13 @@ class BCRecipe:
         wrong = [f"{name} must be at least 1" for name in at_least_one if getattr(self, name) < 1]
         not_negative = (
             "warmup", "final_rate", "weight_decay", "clip", "gripper_weight", "points_weight",
-            "state_noise", "shift", "film_from",
+            "state_noise", "shift", "jitter", "film_from",
         )  # fmt: skip
         wrong += [f"{name} cannot be negative" for name in not_negative if getattr(self, name) < 0]
+        if self.episodes is not None and self.episodes < 1:
+            wrong.append("episodes must be at least 1")
+        if self.inputs not in get_args(Inputs):
+            wrong.append(f"inputs must be one of {', '.join(get_args(Inputs))}")
         if self.learning_rate <= 0.0:
             wrong.append("learning_rate must be positive")
         if not 0.0 <= self.ema < 1.0:

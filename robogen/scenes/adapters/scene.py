@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from robogen.conventions import derivable, derived
 from robogen.errors import ConfigError, SceneError, unknown
 from robogen.mj import borrowed
 from robogen.mj.roles import CameraKind
@@ -71,7 +72,7 @@ class AdaptedScene:
         self.spec = SceneSpec(
             name=name,
             cameras=tuple(config.cameras),
-            state={part: values.size for part, values in adapter.state().items()},
+            state=derivable({part: values.size for part, values in adapter.state().items()}),
             action_modes=adapter.action_modes,
             control_hz=config.control_hz,
             horizon=config.horizon,
@@ -317,9 +318,9 @@ class AdaptedScene:
             return np.zeros(0, np.float32)
         offered = self._adapter.state()
         for part in parts:
-            if part not in offered:
-                raise ConfigError(unknown("state part", part, offered))
-        return np.concatenate([offered[part] for part in parts]).astype(np.float32)
+            if part not in self.spec.state:
+                raise ConfigError(unknown("state part", part, self.spec.state))
+        return np.concatenate([derived(part, offered) for part in parts]).astype(np.float32)
 
     def expert_action(
         self, spec: ActionSpec, pending: Sequence[NDArray[np.float64]] = ()
