@@ -76,7 +76,7 @@ def export(
 def print_run(run: Run, console: Console, *, behaviour: bool) -> None:
     """The tables of a run, one per policy and scene."""
     from robogen.report import terminal_table
-    from robogen.report.words import headline
+    from robogen.report.words import headline, latency_text
 
     # where there is no room they would squeeze the numbers; the page has them
     ranges = run.ranges if console.width >= _WIDE else {}
@@ -85,6 +85,9 @@ def print_run(run: Run, console: Console, *, behaviour: bool) -> None:
         console.print(table)
     for group in run.summary.groups:
         console.print(f"[bold]{group.policy} on {group.scene}[/bold]: {headline(group)}")
+        latency = run.latency(group.scene, group.policy)
+        if latency is not None:
+            console.print(latency_text(latency), style="dim", soft_wrap=True)
 
 
 def print_errors(run: Run, console: Console) -> None:

@@ -79,9 +79,11 @@ class Records:
     def telemetry(self) -> list[Attempt]:
         """Telemetry of every attempt, ordered by key and attempt, read from disk."""
         names = [name for name, _ in TELEMETRY_COLUMNS]
-        columns = ", ".join((*KEY_COLUMNS, "attempt", *names))
         order = ", ".join((*KEY_COLUMNS, "attempt"))
         with _opened(self.run_dir) as (connection, _):
+            there = {row[1] for row in connection.execute("PRAGMA table_info(telemetry)")}
+            asked = [name if name in there else f"NULL AS {name}" for name in names]
+            columns = ", ".join((*KEY_COLUMNS, "attempt", *asked))
             rows = connection.execute(
                 f"SELECT {columns} FROM telemetry ORDER BY {order}"
             ).fetchall()

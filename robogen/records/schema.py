@@ -112,6 +112,11 @@ class Telemetry:
     started: str | None = None
     """ISO 8601 time the attempt began."""
     traceback: str | None = None
+    decisions: int | None = None
+    """Times the policy was asked."""
+    latency_ms: float | None = None
+    """Mean time that a call took, whatever other episodes shared it."""
+    latency_max_ms: float | None = None
 
 
 EPISODE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -150,8 +155,13 @@ TELEMETRY_COLUMNS: tuple[tuple[str, str], ...] = (
     ("physics_ms", "REAL"),
     ("started", "TEXT"),
     ("traceback", "TEXT"),
+    ("decisions", "INTEGER"),
+    ("latency_ms", "REAL"),
+    ("latency_max_ms", "REAL"),
 )
-"""Name and SQL type of the columns of ``telemetry`` after the key and ``attempt``."""
+"""Name and SQL type of the columns of ``telemetry`` after the key and ``attempt``.
+
+New ones are appended; a file that lacks them is read with nulls and extended when written to."""
 
 COLUMN_NAMES = tuple(name for name, _ in EPISODE_COLUMNS)
 KEY_COLUMNS = EpisodeKey._fields

@@ -286,6 +286,10 @@ def _prepare(connection: sqlite3.Connection, file: Path, study_hash: str) -> Non
     # each commit, so that a power cut loses no episode: a few ms against the seconds it took.
     connection.execute("PRAGMA synchronous=FULL")
     if tables:
+        there = {row[1] for row in connection.execute("PRAGMA table_info(telemetry)")}
+        for name, kind in TELEMETRY_COLUMNS:
+            if name not in there:
+                connection.execute(f"ALTER TABLE telemetry ADD COLUMN {name} {kind}")
         return
     key = ", ".join(KEY_COLUMNS)
     kinds = dict(EPISODE_COLUMNS)

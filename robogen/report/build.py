@@ -20,7 +20,7 @@ from robogen.errors import RecordsError
 from robogen.records import SCHEMA_VERSION as RECORDS_VERSION
 from robogen.report import words
 from robogen.report.figure import KINDS, SHAPES, Forest, forest
-from robogen.report.load import FramePair, Run, Video, load_run
+from robogen.report.load import FramePair, Latency, Run, Video, load_run
 from robogen.stats import FLOOR_CAUSES, NOMINAL, GroupSummary, Verdict
 
 REPORT_VERSION = 1
@@ -68,6 +68,7 @@ class GroupView(NamedTuple):
     videos: list[Media]
     behaviour: list[str]
     """Names of the behaviour columns."""
+    latency: Latency | None
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class Report:
             bounds_percent=words.percent_interval,
             bounds_points=words.points_interval,
             noise=words.noise_text,
+            latency=words.latency_text,
             listed=words.listed,
             pretty=_pretty,
             measurement=words.measurement_name,
@@ -206,6 +208,7 @@ def _view(run: Run, group: GroupSummary) -> GroupView:
         ],
         videos=_embed(run, videos),
         behaviour=sorted({change.name for item in group.conditions for change in item.behaviour}),
+        latency=run.latency(group.scene, group.policy),
     )
 
 
@@ -281,6 +284,8 @@ def _group_data(run: Run, group: GroupSummary) -> dict[str, Any]:
         item["pairs"] = summary.pairs
         item["range"] = run.ranges.get(summary.condition)
     data["errors"] = [error._asdict() for error in run.errors(group.scene, group.policy)]
+    latency = run.latency(group.scene, group.policy)
+    data["latency"] = None if latency is None else latency._asdict()
     data["reached"] = [row._asdict() for row in run.reached(group.scene, group.policy)]
     return data
 

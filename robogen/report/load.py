@@ -7,10 +7,12 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from statistics import mean, median
 from typing import Any, NamedTuple
 
-from robogen.records import EpisodeRecord, Records, read_manifest, read_records
+from robogen.records import Attempt, EpisodeRecord, Records, read_manifest, read_records
 from robogen.stats import NOMINAL, Reach, StudySummary, summarise
 
 _FRAME = re.compile(r"(?P<episode>\d+)_(?P<camera>.+)_(?P<kind>nominal|seen)\.png")
@@ -54,6 +56,22 @@ class ReachCount(NamedTuple):
     reached: int
     not_observed: int
     did_not_reach: int
+
+
+class Latency(NamedTuple):
+    """How long decisions of a policy took, and what that meant for the world."""
+
+    decisions: float
+    """Mean number an episode."""
+    median_ms: float
+    """Median over episodes of their mean; a call may have served several episodes."""
+    longest_ms: float
+    rows: int
+    """Most episodes that shared a call in one worker."""
+    timing: str
+    """``instant`` or ``realtime``."""
+    declared_ms: float | None
+    """What a decision counted as under ``realtime``; None: what it took."""
 
 
 _SPELLED_OUT = 3
@@ -113,6 +131,31 @@ class Run:
             )
             for key, verdicts in sorted(found.items())
         ]
+
+    @cached_property
+    def _attempts(self) -> list[Attempt]:
+        return self.records.telemetry()
+
+    def latency(self, scene: str, policy: str) -> Latency | None:
+        """How long a policy's decisions took; None where nobody measured."""
+        measured = [
+            attempt.telemetry
+            for attempt in self._attempts
+            if (attempt.key.scene, attempt.key.policy) == (scene, policy)
+            and attempt.telemetry.decisions
+            and attempt.telemetry.latency_ms is not None
+        ]
+        if not measured:
+            return None
+        study = self.manifest.get("study", {})
+        return Latency(
+            decisions=mean(item.decisions or 0 for item in measured),
+            median_ms=median(item.latency_ms or 0.0 for item in measured),
+            longest_ms=max(item.latency_max_ms or 0.0 for item in measured),
+            rows=int(study.get("slots", 1)),
+            timing=str(study.get("timing", "instant")),
+            declared_ms=study.get("latency_ms"),
+        )
 
     def frames(self, scene: str, policy: str) -> list[FramePair]:
         """First frames, one episode per condition and camera: the first that has both pictures."""

@@ -8,6 +8,7 @@ from robogen.report.words import (
     change_text,
     factor_name,
     headline,
+    latency_text,
     noise_text,
     p_text,
     ranking_sentences,
@@ -37,6 +38,9 @@ def markdown_table(run: Run) -> str:
         parts += [" ".join(ranking_sentences(group))]
         if group.noise_floor is not None:
             parts.append(noise_text(group.noise_floor))
+        latency = run.latency(group.scene, group.policy)
+        if latency is not None:
+            parts.append(latency_text(latency))
     versions = run.manifest.get("versions", {})
     parts.append(
         f"Command: `{run.command}`. MuJoCo {versions.get('mujoco', 'unknown')}, "

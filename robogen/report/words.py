@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from robogen.report.load import Latency
 from robogen.stats import (
     ConditionSummary,
     Estimate,
@@ -246,6 +247,22 @@ def noise_text(noise: NoiseFloor) -> str:
     return (
         f"Rerun on the same episodes, the policy changed its outcome in "
         f"{rate_text(noise.disagreement)} of {count(noise.pairs, 'pair')}."
+    )
+
+
+def latency_text(latency: Latency) -> str:
+    """How long the policy thought, and whether the world waited."""
+    shared = f"; a call serves up to {latency.rows} episodes" if latency.rows > 1 else ""
+    if latency.timing != "realtime":
+        world = "The world waited for it."
+    elif latency.declared_ms is None:
+        world = "The world went on meanwhile."
+    else:
+        world = f"Each counted as {latency.declared_ms:g} ms of simulated time."
+    return (
+        f"A decision took {significant(latency.median_ms)} ms (median over episodes, longest "
+        f"{significant(latency.longest_ms)} ms{shared}), {significant(latency.decisions)} of them "
+        f"an episode. {world}"
     )
 
 

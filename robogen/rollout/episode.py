@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from robogen.errors import PolicyError
 from robogen.perturbations.base import ActionFilter, ObservationFactor
 from robogen.perturbations.engine import Perturbation
 from robogen.records.schema import EpisodeRecord, Telemetry
-from robogen.rollout.evidence import compare_observations, judge
+from robogen.rollout.evidence import compare_observations, judge, observation_hash
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, Draw, Observation, PolicySpec
@@ -125,6 +124,7 @@ class Episode:
         self._started = time.time()
         self._clock = time.perf_counter()
         self._seconds = {"policy": 0.0, "render": 0.0, "physics": 0.0}
+        self._latencies: list[float] = []
         self._step = 0
         self._applied: list[NDArray[np.float64]] = []
         self._altered: int | None = None
@@ -200,7 +200,7 @@ class Episode:
         if self._first is None:
             assert now is not None
             self._first = now
-            self._hashes = (_observation_hash(now), self._scene.world.state_hash())
+            self._hashes = (observation_hash(now), self._scene.world.state_hash())
         self._next_query = self._step + self._action.execute
         images, state = self._stacked()
         privileged: dict[str, Any] | None = None
@@ -253,8 +253,10 @@ class Episode:
 
     def execute(self, action: NDArray[np.float64]) -> bool:
         """Execute one action; True when the episode is over."""
+        return self._command(to_scene(action, self._policy.action, self._tool))
+
+    def _command(self, asked: NDArray[np.float64]) -> bool:
         assert self._filter is not None
-        asked = to_scene(action, self._policy.action, self._tool)
         command = self._filter(asked)
         if self._altered is None and not np.array_equal(command, asked):
             self._altered = self._step
@@ -291,9 +293,32 @@ class Episode:
         """End the episode unscored, with a reason."""
         self._fault = (kind, reason)
 
-    def add_policy_time(self, seconds: float) -> None:
-        """Charge this episode its share of a policy call."""
-        self._seconds["policy"] += seconds
+    def answered(self, latency_s: float, rows: int) -> None:
+        """A policy call took so long and served so many episodes."""
+        self._seconds["policy"] += latency_s / rows
+        self._latencies.append(latency_s)
+
+    def wait(self, latency_s: float | None) -> bool:
+        """Let the world go on while the policy thinks; True when the episode ends meanwhile.
+
+        The robot holds its last command for as many whole control steps as the decision took.
+
+        Args:
+            latency_s: How long; None: as the last call took.
+        """
+        seconds = self._latencies[-1] if latency_s is None else latency_s
+        steps = int(seconds * self._action.control_hz + 1e-9)
+        self._next_query += steps
+        return any(self._command(self._held()) for _ in range(steps))
+
+    def _held(self) -> NDArray[np.float64]:
+        """The command that changes nothing: rest, with the gripper as it was last told."""
+        rest = self._scene.rest_action(self._action)
+        if not self._applied:
+            return rest
+        if rest[:-1].any():  # absolute commands: the last one still holds
+            return self._applied[-1]
+        return np.append(rest[:-1], self._applied[-1][-1])
 
     @property
     def failed(self) -> bool:
@@ -369,14 +394,7 @@ class Episode:
             physics_ms=1e3 * self._seconds["physics"],
             started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
             traceback=traceback,
+            decisions=len(self._latencies),
+            latency_ms=1e3 * float(np.mean(self._latencies)) if self._latencies else None,
+            latency_max_ms=1e3 * max(self._latencies) if self._latencies else None,
         )
-
-
-def _observation_hash(observation: Observation) -> str:
-    digest = hashlib.blake2b(digest_size=12)
-    for name in sorted(observation.images):
-        digest.update(name.encode())
-        digest.update(observation.images[name].tobytes())
-    digest.update(observation.state.tobytes())
-    digest.update(observation.instruction.encode())
-    return digest.hexdigest()

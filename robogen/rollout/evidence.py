@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -87,3 +88,14 @@ def judge(
         evidence["first_altered_step"] = altered_step
         verdict = "reached" if altered_step is not None else "did not reach"
     return {"channel": channel, "verdict": verdict, "evidence": evidence}
+
+
+def observation_hash(observation: Observation) -> str:
+    """Hash of everything that reached the policy."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name in sorted(observation.images):
+        digest.update(name.encode())
+        digest.update(observation.images[name].tobytes())
+    digest.update(observation.state.tobytes())
+    digest.update(observation.instruction.encode())
+    return digest.hexdigest()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,14 @@ from robogen.errors import PolicyError, PolicyUnavailable, RobogenError
 from robogen.policies.base import Policy, RowsFailed
 from robogen.rollout.episode import Episode, Outcome
 from robogen.specs import Observation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Decisions take simulated time: the world goes on while the policy thinks."""
+
+    latency_s: float | None = None
+    """Declared; None: as each call took."""
 
 
 class Source(Protocol):
@@ -36,6 +45,7 @@ def run(
     source: Source,
     sink: Callable[[Outcome], None],
     pulse: Callable[[], None] = lambda: None,
+    timing: Timing | None = None,
 ) -> None:
     """Run episodes until the source has no more and all slots are idle.
 
@@ -46,6 +56,7 @@ def run(
         source: Next episode for a slot.
         sink: Gets each outcome.
         pulse: Called once per round, for a watchdog.
+        timing: What a decision costs; None: the world waits for it.
     """
     live: dict[int, Episode] = {}
     while True:
@@ -56,7 +67,7 @@ def run(
         if not live:
             return
         pulse()
-        _round(policy, live, batch, sink)
+        _round(policy, live, batch, sink, timing)
 
 
 def _start(policy: Policy, slot: int, episode: Episode, sink: Callable[[Outcome], None]) -> bool:
@@ -71,7 +82,11 @@ def _start(policy: Policy, slot: int, episode: Episode, sink: Callable[[Outcome]
 
 
 def _round(
-    policy: Policy, live: dict[int, Episode], batch: int, sink: Callable[[Outcome], None]
+    policy: Policy,
+    live: dict[int, Episode],
+    batch: int,
+    sink: Callable[[Outcome], None],
+    timing: Timing | None,
 ) -> None:
     """One query of all live slots, and the execution of its answers."""
     rows, observations = [], []
@@ -86,10 +101,10 @@ def _round(
         episode = live[slot]
         outcome = None
         try:
-            for action in episode.check(chunk)[: policy.spec.action.execute]:
-                if episode.execute(action):
-                    outcome = episode.finish()
-                    break
+            actions = episode.check(chunk)[: policy.spec.action.execute]
+            over = timing is not None and episode.wait(timing.latency_s)
+            if over or any(episode.execute(action) for action in actions):
+                outcome = episode.finish()
         except Exception as error:
             _end(live.pop(slot), error, sink, kind="policy")
             continue
@@ -109,16 +124,19 @@ def _ask(
     """Chunks by slot. When a shared call fails, each row asks alone and only the culprit ends."""
     if not rows:
         return {}
+    clock = time.perf_counter()
     try:
-        clock = time.perf_counter()
         chunks = padded(policy, rows, observations, batch)
-        share = (time.perf_counter() - clock) / len(rows)
+        latency = time.perf_counter() - clock
         for slot in rows:
-            live[slot].add_policy_time(share)
+            live[slot].answered(latency, len(rows))
         return dict(zip(rows, chunks, strict=True))
     except PolicyUnavailable:
         raise
     except RowsFailed as failed:
+        latency = time.perf_counter() - clock
+        for position in failed.answers:
+            live[rows[position]].answered(latency, len(rows))
         for position, error in failed.failures.items():
             _end(live.pop(rows[position]), error, sink, kind="policy")
         return {rows[position]: chunk for position, chunk in failed.answers.items()}

@@ -52,6 +52,12 @@ class StudyConfig:
     """Episodes in flight per worker."""
     batch: int = 8
     """Rows every policy call is padded to; part of the study's identity."""
+    timing: str = "instant"
+    """``instant``: the world waits for the policy; ``realtime``: it goes on while the policy
+    thinks, and the robot holds its last command."""
+    latency_ms: float | None = None
+    """Thinking time of every decision under timing=realtime; None: as long as each call takes, one
+    episode at a time."""
     out: str | None = None
     """Run folder; None: ``runs/<scene>-<policy>-<suite>``."""
     deadline_s: float = 120.0
@@ -66,6 +72,11 @@ class StudyConfig:
     """Episode videos made when the study is complete."""
     items: dict[str, Any] = field(default_factory=dict)
     """Per-item overrides, filled from ``<group>.<name>.<key>=<value>`` words."""
+
+    @property
+    def measures_latency(self) -> bool:
+        """Whether each call's own duration becomes simulated time: then runs differ."""
+        return self.timing == "realtime" and self.latency_ms is None
 
     def overrides(self, group: str, name: str) -> dict[str, Any]:
         """Overrides of one item, dotted keys to values.
@@ -109,6 +120,16 @@ class StudyConfig:
                 )
         if not self.deadline_s > 0:
             raise ConfigError(f"deadline_s must be above 0, got {self.deadline_s!r}.")
+        if self.timing not in ("instant", "realtime"):
+            raise ConfigError(unknown("timing", str(self.timing), ("instant", "realtime")))
+        if self.latency_ms is not None:
+            if self.timing != "realtime":
+                raise ConfigError(
+                    f"latency_ms={self.latency_ms:g} has no effect under timing={self.timing}. Add "
+                    "timing=realtime, or leave it out."
+                )
+            if not 0.0 <= self.latency_ms < math.inf:
+                raise ConfigError(f"latency_ms must be 0 or more, got {self.latency_ms!r}.")
         if self.split not in ("train", "eval"):
             raise ConfigError(unknown("split", str(self.split), ("train", "eval")))
         if self.batch < self.slots:

@@ -98,6 +98,7 @@ class Design:
             "repeats": dict(self.repeats),
             "seed": self.config.seed,
             "batch": self.config.batch,
+            "timing": [self.config.timing, self.config.latency_ms],
             "identities": self.identities,
         }
         text = json.dumps(content, sort_keys=True, default=str)
@@ -174,6 +175,8 @@ def resolve(
             apply; SpecError: a policy does not fit a scene; PolicyError: one cannot be loaded.
     """
     config.validate()
+    if config.measures_latency:  # a robot waits for its own decision, not for a batch of others
+        config = replace(config, slots=1, batch=1)
     given, given_scenes = dict(given or {}), dict(given_scenes or {})
     for what, objects in (("Policy", given), ("Scene", given_scenes)):
         if objects and config.workers != 0:
@@ -223,8 +226,8 @@ def resolve(
                 "spec": asdict(policy.spec),
                 "deterministic": policy.spec.deterministic,
             }
-            own = config.repeats
-            repeats[policy_name] = own if own is not None else int(not policy.spec.deterministic)
+            varies = not policy.spec.deterministic or config.measures_latency
+            repeats[policy_name] = int(varies) if config.repeats is None else config.repeats
             if policy_name not in given:
                 policy.close()
         if name not in given_scenes:

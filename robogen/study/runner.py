@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from robogen.policies.base import Policy
 from robogen.records.schema import EpisodeKey
 from robogen.rollout.episode import Episode, EpisodeTask, Outcome
-from robogen.rollout.loop import run
+from robogen.rollout.loop import Timing, run
 from robogen.scenes.base import Scene
 from robogen.specs import SceneSpec
+from robogen.study.config import StudyConfig
 from robogen.study.design import Design, fit_policy
 
 
@@ -95,6 +96,7 @@ class GroupRunner:
             source=next_episode,
             sink=sink,
             pulse=pulse,
+            timing=_timing(design.config),
         )
 
     def _enter(self, scene: str, policy: str) -> _Group:
@@ -122,3 +124,9 @@ class GroupRunner:
                 for scene in self._group.scenes:
                     scene.close()
             self._group = None
+
+
+def _timing(config: StudyConfig) -> Timing | None:
+    if config.timing == "instant":
+        return None
+    return Timing(latency_s=None if config.latency_ms is None else 1e-3 * config.latency_ms)

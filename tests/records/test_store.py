@@ -309,3 +309,23 @@ def test_holder_that_cannot_be_read_is_still_refused(tmp_path):
         (tmp_path / ".writer.json").write_text(json.dumps([]))
         with pytest.raises(RecordsError, match="a process that has not said its name"):
             RecordStore.create_or_open(tmp_path, study_hash="h")
+
+
+def test_telemetry_of_an_older_file_is_read_with_gaps_and_extended_when_written(
+    tmp_path, make_record
+):
+    later = ("decisions", "latency_ms", "latency_max_ms")
+    with RecordStore.create_or_open(tmp_path, study_hash="h") as store:
+        store.add(make_record(0), Telemetry(wall_s=1.0, decisions=3, latency_ms=5.0))
+    connection = sqlite3.connect(tmp_path / "records.sqlite")
+    for name in later:
+        connection.execute(f"ALTER TABLE telemetry DROP COLUMN {name}")
+    connection.commit()
+    connection.close()
+    (attempt,) = read_records(tmp_path).telemetry()
+    assert (attempt.telemetry.wall_s, attempt.telemetry.decisions) == (1.0, None)
+    with RecordStore.create_or_open(tmp_path, study_hash="h") as store:
+        store.add(make_record(1), Telemetry(wall_s=2.0, decisions=4, latency_ms=6.0))
+    first, second = read_records(tmp_path).telemetry()
+    assert first.telemetry.latency_ms is None
+    assert (second.telemetry.decisions, second.telemetry.latency_ms) == (4, 6.0)
