@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from robogen.cli import evaluate, init, inspection, listing, making, replaying, reporting
+from robogen.cli import comparing, evaluate, init, inspection, listing, making, replaying, reporting
 from robogen.errors import RobogenError
 
 USER_ERROR = 2
@@ -50,6 +50,7 @@ def _root(
 
 evaluate.register(app)
 reporting.register(app)
+comparing.register(app)
 listing.register(app)
 inspection.register(app)
 making.register(app)

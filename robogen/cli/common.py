@@ -85,6 +85,21 @@ def words(context: typer.Context) -> list[str]:
     return list(context.args)
 
 
+def write(file: Path, text: str) -> None:
+    """Write a text file, with its folder.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot write {file} ({error.strerror or error}). Choose a path you may write to."
+        ) from error
+
+
 def need_mujoco() -> None:
     """Import MuJoCo, whose import fails when ``MUJOCO_GL`` asks for what is not there.
 

@@ -13,6 +13,7 @@ from robogen.stats.proportions import (
     wilson,
 )
 from robogen.stats.ranking import Ranking, RankSet, rank_sets
+from robogen.stats.recipes import RecipeDifference, SeedSpread, recipe_difference, seeds_needed
 from robogen.stats.summary import (
     BehaviourChange,
     ConditionSummary,
@@ -38,6 +39,8 @@ __all__ = [
     "RankSet",
     "Ranking",
     "Reach",
+    "RecipeDifference",
+    "SeedSpread",
     "StudySummary",
     "Verdict",
     "at_floor",
@@ -53,6 +56,8 @@ __all__ = [
     "phi",
     "rank_sets",
     "rate",
+    "recipe_difference",
+    "seeds_needed",
     "smallest_detectable_drop",
     "summarise",
     "verdict",
