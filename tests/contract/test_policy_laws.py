@@ -45,7 +45,9 @@ def observations(policy: PolicySpec, scene_name: str, count: int) -> list[Observ
             length = len(spec.history)
             images = {name: np.stack([image] * length) for name, image in images.items()}
             state = np.stack([state] * length)
-        facts = {"expert_action": scene.expert_action(policy.action)} if policy.privileged else None
+        facts = None
+        if policy.privileged:
+            facts = {"expert_action": scene.expert_action(policy.action), "points": scene.points()}
         found.append(
             Observation(
                 images=images,
