@@ -63,6 +63,9 @@ def compare(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write every number to this file.")
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write the table as Markdown to this file.")
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write the rows as JUnit test cases.")
     ] = None,
@@ -92,6 +95,8 @@ def compare(
     broken = result.worse_by(limit)
     if json_file is not None:
         common.write(json_file, json.dumps(comparing.as_json(result), indent=2) + "\n")
+    if markdown is not None:
+        common.write(markdown, _markdown(result))
     if junit is not None:
         common.write(junit, _junit(result, broken))
     if fail_if_worse is not None and broken:
@@ -105,7 +110,6 @@ def _table(result: Comparison) -> Table:
     from rich.text import Text
 
     from robogen.compare import Answer
-    from robogen.report.words import change_text, factor_name, p_text
 
     styles = {
         Answer.BETTER: "bold green",
@@ -113,29 +117,54 @@ def _table(result: Comparison) -> Table:
         Answer.CANNOT_TELL: "",
         Answer.NOT_COMPARABLE: "yellow",
     }
-    seeds = result.what == "recipes"
     table = Table(title_justify="left", title_style="bold", title=_title(result))
-    several = len({row.scene for row in result.rows}) > 1
-    if several:
-        table.add_column("scene")
-    table.add_column("condition", no_wrap=True)
-    table.add_column("A: seeds' mean, spread" if seeds else "A, 95 %", justify="right")
-    table.add_column("B: seeds' mean, spread" if seeds else "B, 95 %", justify="right")
-    table.add_column("B - A in points, 95 %", justify="right")
-    table.add_column("p (Holm)", justify="right")
-    table.add_column("B is")
+    for name, right in _columns(result):
+        table.add_column(name, justify="right" if right else "left")
     for row in result.rows:
-        cells: list[str | Text] = [row.scene] if several else []
-        cells += [
-            factor_name(row.condition),
-            _side(row, "a"),
-            _side(row, "b"),
-            change_text(row.change),
-            p_text(row.p_holm),
-            Text(_answer(row, seeds), style=styles[row.answer]),
-        ]
-        table.add_row(*cells)
+        *cells, answer = _cells(row, result)
+        table.add_row(*cells, Text(answer, style=styles[row.answer]))
     return table
+
+
+def _markdown(result: Comparison) -> str:
+    columns = _columns(result)
+    lines = [
+        [name for name, _ in columns],
+        ["---:" if right else "---" for _, right in columns],
+        *(_cells(row, result) for row in result.rows),
+    ]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([f"{_title(result)}.", table, *result.remarks, *_sentences(result)]) + "\n"
+
+
+def _columns(result: Comparison) -> list[tuple[str, bool]]:
+    """Names, and whether they stand on the right."""
+    side = "{}: mean over seeds ± spread [range]" if result.what == "recipes" else "{}, 95 %"
+    scene = [("scene", False)] if len({row.scene for row in result.rows}) > 1 else []
+    return [
+        *scene,
+        ("condition", False),
+        (side.format("A"), True),
+        (side.format("B"), True),
+        ("B - A in points, 95 %", True),
+        ("p (Holm)", True),
+        ("B is", False),
+    ]
+
+
+def _cells(row: Row, result: Comparison) -> list[str]:
+    from robogen.report.words import change_text, factor_name, p_text
+
+    several = len({row.scene for row in result.rows}) > 1
+    return [
+        *([row.scene] if several else []),
+        factor_name(row.condition),
+        _side(row, "a"),
+        _side(row, "b"),
+        change_text(row.change),
+        p_text(row.p_holm),
+        _answer(row, result.what == "recipes"),
+    ]
 
 
 def _title(result: Comparison) -> str:

@@ -184,9 +184,13 @@ def test_the_command_prints_writes_and_fails_as_asked(both, tmp_path, capsys):
     assert "B is worse under blur" in said
     assert "another question" in said
     files = ["--json", str(tmp_path / "x" / "c.json"), "--junit", str(tmp_path / "c.xml")]
+    files += ["--markdown", str(tmp_path / "c.md")]
     assert app.run([*words, "--fail-if-worse", "5", *files]) == 1
     rows = json.loads((tmp_path / "x" / "c.json").read_text())["rows"]
     assert [row["answer"] for row in rows] == ["cannot tell", "worse"]
+    page = (tmp_path / "c.md").read_text()
+    assert page.count("| worse |") == 1
+    assert "B is worse under blur" in page
     suite = ElementTree.parse(tmp_path / "c.xml").getroot()
     assert suite.get("failures") == "1"
     assert [case.find("failure") is not None for case in suite] == [False, True]

@@ -28,6 +28,9 @@ def test_a_misspelt_setting_is_named():
         ({"ema": 1.0}, "ema"),
         ({"gripper_loss": "mse"}, "one of bce, l1"),
         ({"validation": 1.0}, "validation"),
+        ({"jitter": -0.1}, "jitter cannot be negative"),
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({"inputs": "pixels"}, "one of images, points"),
     ],
 )
 def test_impossible_recipes_are_refused(values, message):
@@ -94,3 +97,39 @@ def test_state_noise_touches_only_the_state(squares, small):
     plain, noisy = (demos(squares, small(state_noise=s)).sample(0) for s in (0.0, 0.5))
     assert torch.equal(plain.frames[0], noisy.frames[0])
     assert not torch.equal(plain.state, noisy.state)
+
+
+def test_jitter_recolours_and_leaves_shapes_where_they_are(squares, small):
+    plain = demos(squares, small()).sample(0).frames[0].numpy()
+    jittered = demos(squares, small(jitter=0.5)).sample(0).frames[0].numpy()
+    assert not np.array_equal(plain, jittered)
+    assert len({frame.tobytes() for frame in jittered - plain}) > 1  # each its own way
+    for before, after in zip(plain, jittered, strict=True):
+        # One affine map of colours: pixels that were alike still are.
+        colours, first, which = np.unique(
+            before.reshape(-1, 3), axis=0, return_index=True, return_inverse=True
+        )
+        mapped = after.reshape(-1, 3)[first]
+        np.testing.assert_array_equal(mapped[which.reshape(-1)], after.reshape(-1, 3))
+        assert len(colours) == 3
+
+
+def test_a_subset_is_chosen_by_the_seed(squares, small):
+    chosen = [demos(squares, small(episodes=4, seed=seed)) for seed in (0, 0, 1)]
+    assert [sum(data.episodes) for data in chosen] == [4, 4, 4]
+    assert chosen[0].digest == chosen[1].digest != chosen[2].digest
+    with pytest.raises(ConfigError, match="more than the 10 demonstrations"):
+        demos(squares, small(episodes=11))
+
+
+def test_points_replace_cameras_and_join_the_state(squares, small):
+    data = demos(squares, small(inputs="points"))
+    config = data.network_config()
+    assert (config.cameras, config.points) == ((), 0)
+    assert data.state == {"eef_pos": 3, "gripper_opening": 1, "points": 6}
+    batch = data.sample(0)
+    assert batch.frames == []
+    assert batch.points.shape[1] == 0
+    reference = demos(squares, small()).sample(0)
+    assert torch.equal(batch.state[:, 4:], reference.points.reshape(len(batch.state), -1))
+    assert torch.equal(batch.state[:, :4], reference.state)
