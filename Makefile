@@ -91,7 +91,7 @@ $(FAMILIES:%=env-%): env-%: .venv-%/.installed
 	@.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet \
 	  $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
 	@.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet \
-	  -c scenes/families/$*.txt -e '.[$*]' pytest hypothesis
+	  -c scenes/families/$*.txt -e '.[$*,openpi]' pytest hypothesis
 	@pins="$$(sed -n 's/^# no-deps: //p' scenes/families/$*.txt)"; [ -z "$$pins" ] || \
 	  .venv-$*/bin/python -m pip --disable-pip-version-check install --quiet --no-deps $$pins
 	@touch $@
@@ -138,7 +138,7 @@ $(EXTRAS)/$(1)/bin/python -m robogen eval scene=[pick,push,drawer] policy=[oracl
 endef
 
 .PHONY: test-extras
-test-extras: test-oldest test-newest test-menagerie test-lerobot test-metaworld test-libero test-aloha test-robosuite ## Other MuJoCo versions, real meshes, other people's environments; slow
+test-extras: test-oldest test-newest test-menagerie test-lerobot test-lerobot-new test-openpi test-metaworld test-libero test-aloha test-robosuite ## Other MuJoCo versions, real meshes, other people's environments; slow
 
 .PHONY: test-oldest
 test-oldest: $(STAMP) ## The oldest MuJoCo that the package metadata allows
@@ -157,12 +157,44 @@ test-newest: $(STAMP) ## The newest MuJoCo 4 that can be installed
 	  $(EXTRAS)/newest/bin/python -m pip install -q --no-deps "mujoco-core==$$newest" "mujoco-studio==$$newest"
 	$(call smoke,newest)
 
+# $(call lerobot,NAME): our datasets in LeRobot, its evaluation of our scenes, its policies in ours, laws.
+define lerobot
+$(EXTRAS)/$(1)/bin/python -m pytest -q -p no:cacheprovider -m extras \
+  tests/extras/test_lerobot_datasets.py tests/extras/test_lerobot_eval.py \
+  tests/extras/test_lerobot_policies.py
+ROBOGEN_LAW_SCENES=push $(EXTRAS)/$(1)/bin/python -m pytest -q -p no:cacheprovider -W ignore \
+  tests/contract/test_policy_laws.py -k lerobot
+endef
+
 .PHONY: test-lerobot
-test-lerobot: $(STAMP) ## LeRobot's own evaluation on our scenes
+test-lerobot: $(STAMP) ## LeRobot's policies in our scenes, and its evaluation of them
 	$(call layer,lerobot)
 	$(EXTRAS)/lerobot/bin/python -m pip install -q --no-deps -r constraints-lerobot.txt
-	$(EXTRAS)/lerobot/bin/python -m pytest -q -p no:cacheprovider -m extras \
-	  tests/extras/test_lerobot_eval.py
+	$(call lerobot,lerobot)
+
+# The newest LeRobot needs Python 3.12 and an older PyTorch than ours: nothing of .venv is shared.
+PYTHON312 ?= $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12*/bin/python3.12; do \
+  $$p -c 'import venv' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: test-lerobot-new
+test-lerobot-new: ## The same with the newest LeRobot, on Python 3.12; gigabytes
+	@[ -n "$(PYTHON312)" ] || { \
+	  echo "The newest LeRobot needs Python 3.12, and none is found here."; \
+	  echo "Install one, or name it: make test-lerobot-new PYTHON312=/path/to/python3.12"; exit 1; }
+	[ -x $(EXTRAS)/lerobot-new/bin/python ] || $(PYTHON312) -m venv $(EXTRAS)/lerobot-new
+	$(if $(TORCH_INDEX),$(EXTRAS)/lerobot-new/bin/python -m pip install -q --index-url $(TORCH_INDEX) \
+	  -c constraints-lerobot-new.txt torch torchvision)
+	$(EXTRAS)/lerobot-new/bin/python -m pip install -q -c constraints-lerobot-new.txt \
+	  'lerobot[dataset,evaluation,diffusers-dep,accelerate-dep]' -e . pytest hypothesis
+	$(call lerobot,lerobot-new)
+
+# The package forgets to name typing-extensions, and wants NumPy below 2: nothing of .venv is shared.
+.PHONY: test-openpi
+test-openpi: $(STAMP) ## The public openpi-client talks to robogen serve
+	[ -x $(EXTRAS)/openpi/bin/python ] || $(PYTHON) -m venv $(EXTRAS)/openpi
+	$(EXTRAS)/openpi/bin/python -m pip install -q openpi-client==0.1.2 typing-extensions pytest
+	ROBOGEN_PYTHON=$(abspath $(BIN)/python) $(EXTRAS)/openpi/bin/python -m pytest -q \
+	  -p no:cacheprovider -m extras tests/extras/test_openpi_client.py
 
 .PHONY: test-menagerie
 test-menagerie: $(STAMP) ## Real Panda meshes on the project's own robot

@@ -17,6 +17,7 @@ from robogen.stats.table import EpisodeTable
 if TYPE_CHECKING:
     from robogen.policies.base import Policy
     from robogen.scenes.base import Scene
+    from robogen.study.design import Design
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,34 @@ def evaluate(
     folders = tuple(Path(folder) for folder in config_dirs)
     design = resolve(config, folders, given, given_scenes)
     out = Path(config.out) if config.out is not None else default_run_dir(design)
-    run_study(design, out)
+    if config.record_dataset is None:
+        run_study(design, out)
+    else:
+        _run_and_record(design, out, Path(config.record_dataset))
     return open_study(out)
+
+
+def _run_and_record(design: Design, out: Path, dataset: Path) -> None:
+    from robogen.datasets.lerobot_writer import LeRobotForm
+    from robogen.recording import check_place, record_dataset
+    from robogen.study.study import run_study, worker_count
+
+    if design.given_scenes:
+        raise ConfigError(
+            f"record_dataset runs episodes again in a scene built from its file, and scene "
+            f"'{next(iter(design.given_scenes))}' is an object. Write a scene file, or leave "
+            "record_dataset out."
+        )
+    pairs = [(scene, policy) for scene in design.scenes for policy in design.policies]
+    check_place(dataset, pairs, design.hash)
+    run_study(design, out)
+    record_dataset(
+        out,
+        dataset,
+        LeRobotForm(),
+        extra_dirs=design.extra_dirs,
+        workers=worker_count(design),
+    )
 
 
 def _scenes(scene: str | Sequence[str] | Scene) -> tuple[str | list[str], dict[str, Scene]]:

@@ -112,16 +112,24 @@ def stored_episode(run_dir: Path, key: EpisodeKey, extra_dirs: tuple[Path, ...] 
         extra_dirs: Configuration folders; those of the study when empty.
 
     Raises:
-        RecordsError: There is no such episode, it left no actions, or the manifest does not say
-            enough.
+        RecordsError: There is no such episode, or see :func:`described`.
     """
-    record = read_records(run_dir).episode(key)
-    manifest = read_manifest(run_dir)
+    return described(read_records(run_dir).episode(key), read_manifest(run_dir), extra_dirs)
+
+
+def described(
+    record: EpisodeRecord, manifest: Mapping[str, Any], extra_dirs: tuple[Path, ...] = ()
+) -> Stored:
+    """A record with its actions, and what the manifest says of it.
+
+    Raises:
+        RecordsError: There are no actions, or the manifest does not say enough.
+    """
+    key = record.key
     if record.actions is None:
         why = f": {record.error_kind}: {record.error}" if record.error else ""
         raise RecordsError(
-            f"Episode {'/'.join(map(str, key[:4]))} of {run_dir} executed no action{why}. There is "
-            "nothing to replay; choose another episode."
+            f"Episode {'/'.join(map(str, key[:4]))} executed no action{why}. Choose another one."
         )
     try:
         study = dict(manifest["study"])
@@ -138,8 +146,8 @@ def stored_episode(run_dir: Path, key: EpisodeKey, extra_dirs: tuple[Path, ...] 
         cameras = tuple(camera["name"] for camera in spec["observation"]["cameras"])
     except (KeyError, TypeError, StopIteration) as error:
         raise RecordsError(
-            f"The manifest of {run_dir} does not describe episode {'/'.join(map(str, key[:4]))} "
-            f"({error!r}). Replay it with the version of robogen that wrote it: "
+            f"The manifest does not describe episode {'/'.join(map(str, key[:4]))} ({error!r}). "
+            "Replay it with the version of robogen that wrote it: "
             f"{manifest.get('versions', {}).get('robogen', 'unknown')}."
         ) from error
     folders = extra_dirs or tuple(Path(folder) for folder in manifest.get("extra_dirs", []))
@@ -150,13 +158,26 @@ def open_scene(stored: Stored) -> Scene:
     """The episode's scene, provided that it and the factors still are what was recorded.
 
     Raises:
-        RecordsError: The scene or a factor has changed since.
+        RecordsError: See :func:`check_unchanged`.
     """
     name = stored.record.scene
     scene = load_scene(
         name, overrides=stored.config.overrides("scene", name), extra=stored.extra_dirs
     )
-    changed = []
+    with contextlib.ExitStack() as undo:
+        undo.callback(scene.close)
+        check_unchanged(stored, scene)
+        undo.pop_all()
+    return scene
+
+
+def check_unchanged(stored: Stored, scene: Scene) -> None:
+    """Refuse another world than the episode's.
+
+    Raises:
+        RecordsError: The scene or a factor of the episode has changed since.
+    """
+    name, changed = stored.record.scene, []
     if dict(stored.manifest["scenes"][name]) != scene.identity():
         changed.append(f"scene '{name}'")
     recorded = stored.manifest.get("factors", {})
@@ -165,14 +186,12 @@ def open_scene(stored: Stored) -> Scene:
         if factor in recorded and recorded[factor] != now:
             changed.append(f"factor '{factor}'")
     if changed:
-        scene.close()
         raise RecordsError(
             f"{' and '.join(changed)} changed since the episode was recorded, so that running its "
             "actions again would show another episode. Restore the files (version "
             f"{stored.manifest.get('versions', {}).get('robogen', 'unknown')} of robogen wrote the "
             "record), or evaluate again in another run folder."
         )
-    return scene
 
 
 def replay(
@@ -196,10 +215,11 @@ def replay(
         watch=watch,
         every=every,
     )
-    return Replayed(record, again, tuple(_differences(record, again)))
+    return Replayed(record, again, tuple(differences(record, again)))
 
 
-def _differences(record: EpisodeRecord, again: Rerun) -> Iterator[str]:
+def differences(record: EpisodeRecord, again: Rerun) -> Iterator[str]:
+    """What a rerun does otherwise than its record, one phrase each."""
     pairs: list[tuple[str, Any, Any]] = [
         ("draws", dict(record.draws), plain(again.draws)),
         ("instruction", record.instruction, again.instruction),

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import SpecError
+from robogen.errors import SpecError, nearest
 
 ActionMode = Literal["delta_eef", "absolute_eef", "absolute_joint", "delta_joint", "native"]
 RenderProfile = Literal["fast", "nice", "native"]
@@ -237,12 +237,17 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
         SpecError: Something differs that no adapter bridges; the message names both sides.
     """
     problems: list[str] = []
+    todo = "Choose a checkpoint made for this scene, or change the policy's spec."
     adaptations: list[Adaptation] = []
-    for camera in policy.observation.cameras:
-        if camera.name not in scene.cameras:
-            problems.append(
-                f"camera '{camera.name}' is not in the scene (it has {', '.join(scene.cameras)})"
-            )
+    strange = [c.name for c in policy.observation.cameras if c.name not in scene.cameras]
+    for name in strange:
+        problems.append(f"camera '{name}' is not in the scene (it has {', '.join(scene.cameras)})")
+    if strange and scene.cameras:
+        rename = ", ".join(f"{name}: {_stand_in(name, scene.cameras)}" for name in strange)
+        todo += (
+            " If only the names of the cameras differ, say which is which: policies of other "
+            f"codebases take a map from theirs to the scene's, `policy.NAME.cameras={{{rename}}}`."
+        )
     for part in policy.observation.state:
         if part not in scene.state:
             problems.append(
@@ -302,10 +307,13 @@ def match(policy: PolicySpec, scene: SceneSpec) -> Match:
     adaptations += _action_adaptations(action)
     if problems:
         raise SpecError(
-            f"The policy does not fit scene '{scene.name}': {'; '.join(problems)}. "
-            "Choose a checkpoint made for this scene, or change the policy's spec."
+            f"The policy does not fit scene '{scene.name}': {'; '.join(problems)}. {todo}"
         )
     return Match(action=canonical(action), adaptations=tuple(adaptations))
+
+
+def _stand_in(camera: str, offered: tuple[str, ...]) -> str:
+    return nearest(camera, offered) or offered[0]
 
 
 def _action_adaptations(action: ActionSpec) -> list[Adaptation]:

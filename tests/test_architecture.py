@@ -23,6 +23,7 @@ LAYERS = (
         "curve",
         "probe",
         "replay",
+        "recording",
         "preview",
         "doctor",
         "init_scene",

@@ -39,6 +39,8 @@ perturbation.NAME.KEY=VALUE, policy.NAME.KEY=VALUE and scene.NAME.KEY=VALUE.
 
   robogen eval scene=pick policy=bc severity=0.25,0.5,1 --multirun
 
+  robogen eval scene=pick policy=bc suite=quick record_dataset=datasets/bc
+
 [bold]Exit codes[/bold]: 0 all episodes scored, 2 a mistake in the command, 3 episodes errored,
 130 interrupted."""
 
@@ -113,6 +115,9 @@ def _study(
 
             show(design, run_dir, out, progress)
             return 0
+        target = job.dataset(design)
+        if target is not None:
+            _check_recording(design, target)
         for scene, notes in design.notes.items():
             for note in notes:
                 progress.print(f"Note on {scene}: {note}.", soft_wrap=True)
@@ -142,7 +147,19 @@ def _study(
             soft_wrap=True,
         )
         return common.INTERRUPTED
+    if target is not None:
+        from robogen.cli.recording import write_dataset
+
+        write_dataset(run_dir, target, workers=design.config.workers, extra_dirs=extra)
     return ERRORED if result.errored else 0
+
+
+def _check_recording(design: Design, out: Path) -> None:
+    """Refuse a dataset's folder before hours are spent, not after."""
+    from robogen.recording import check_place
+
+    pairs = [(scene, policy) for scene in design.scenes for policy in design.policies]
+    check_place(out, pairs, design.hash)
 
 
 def _busy(progress: Console, what: str) -> AbstractContextManager[Status | None]:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import typer
 
-from robogen.cli import common, settings
+from robogen.cli import bars, common, settings
 from robogen.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
 
 _COLLECT = [
     settings.Setting("scene", "pick", "Scene name."),
     settings.Setting("out", "", "Dataset folder; needed. The same command continues it."),
+    settings.Setting(
+        "format",
+        "lerobot",
+        "lerobot: a LeRobotDataset v3.0, with the exact episodes in out/robogen; lerobot-v2.1: the "
+        "older version; episodes: the exact episodes alone.",
+    ),
+    settings.Setting(
+        "codec",
+        "h264",
+        "Of the dataset's videos: h264, hevc or av1; png: exact pictures in its tables instead.",
+    ),
     settings.Setting(
         "factors", "[]", "Factors to vary, one per demonstration; nominal alone when empty."
     ),
@@ -31,13 +39,17 @@ _TRAIN = [
     settings.Setting("resume", "true", "false starts again and replaces what out holds."),
 ]
 
-_COLLECT_HELP = """Record demonstrations of a scene's oracle.
+_COLLECT_HELP = """Record demonstrations of a scene's oracle, as a LeRobotDataset.
+
+LeRobot loads the folder as it is; 'robogen train' reads the exact episodes beside it.
 
 [bold]Examples[/bold]
 
   robogen collect scene=pick out=demos/pick episodes=200
 
-  robogen collect scene=pick out=demos/varied episodes=200 factors=\\[camera_pose,table_texture]"""
+  robogen collect scene=pick out=demos/varied episodes=200 factors=\\[camera_pose,table_texture]
+
+  robogen collect scene=pick out=demos/older episodes=200 format=lerobot-v2.1"""
 
 _TRAIN_HELP = """Train the built-in imitation policy on demonstrations.
 
@@ -72,42 +84,6 @@ def _needed(values: dict[str, Any], key: str, command: str, example: str) -> Any
     return values.pop(key)
 
 
-def _bar(*columns: str) -> Bar:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    console = common.progress_console()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=28),
-        MofNCompleteColumn(),
-        Remaining(),
-        *(TextColumn(column) for column in columns),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-
-class _Lines:
-    """A line now and then, where there is no terminal for a bar."""
-
-    def __init__(self, every_s: float = 5.0) -> None:
-        import time
-
-        self._clock = time.monotonic
-        self._every = every_s
-        self._last = self._clock()
-        self._console = common.progress_console()
-
-    def say(self, text: str) -> None:
-        """Print, unless it is a terminal or too early."""
-        now = self._clock()
-        if not self._console.is_terminal and now - self._last >= self._every:
-            self._last = now
-            self._console.print(text, soft_wrap=True)
-
-
 # -- collect ---------------------------------------------------------------------------------------
 
 
@@ -116,8 +92,9 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     words = common.words(context)
     extra = common.folders(config_dir)
     common.need_mujoco()
-    from robogen.collect import CollectionRecipe
-    from robogen.collect import collect as record
+    from robogen.collect import CollectionRecipe, collect_dataset
+    from robogen.datasets.lerobot_format import Layout
+    from robogen.datasets.lerobot_writer import LeRobotForm
     from robogen.perturbations.library import load_factor
     from robogen.scenes.load import load_scene
     from robogen.study.config import scene_overrides, split_words
@@ -126,6 +103,8 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     kinds = {
         "scene": str,
         "out": str,
+        "format": Literal["lerobot", "lerobot-v2.1", "episodes"],
+        "codec": Literal["h264", "hevc", "av1", "png"],
         "factors": list[str],
         **settings.kinds_of(CollectionRecipe),
     }
@@ -133,27 +112,32 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
     name = values.pop("scene", "pick")
     out = Path(_needed(values, "out", "robogen collect", f"demos/{name}"))
     asked: Sequence[str] = values.pop("factors", [])
+    shape, codec = values.pop("format", "lerobot"), values.pop("codec", None)
+    if shape == "episodes" and codec is not None:
+        raise ConfigError(
+            f"codec={codec} has no effect with format=episodes, whose frames are exact. Leave one "
+            "of them out."
+        )
     recipe = CollectionRecipe(**values)
     own: Mapping[str, Mapping[str, Any]] = items.get("perturbation", {})
     _refuse_unused(own, asked, items)
     scene = load_scene(name, overrides=scene_overrides(items, name), extra=extra)
     factors = [load_factor(factor, own.get(factor, {}), extra) for factor in asked]
-    lines = _Lines()
-    with _bar() as bar:
-        task = bar.add_task(f"Demonstrations of {name}", total=recipe.episodes)
-
-        def say(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-            lines.say(f"{done}/{total} demonstrations")
-
+    form = None
+    if shape != "episodes":
+        layouts: dict[str, Layout] = {"lerobot": "v3.0", "lerobot-v2.1": "v2.1"}
+        form = LeRobotForm(layout=layouts[shape], codec=codec or "h264")
+    with bars.bar() as bar:
         try:
-            result = record(
+            result = collect_dataset(
                 scene,
                 out,
                 recipe,
+                form=form,
                 factors=factors,
                 command=shlex.join(["robogen", "collect", *words]),
-                progress=say,
+                progress=bars.counter(bar, f"Demonstrations of {name}", "demonstrations"),
+                assembling=bars.counter(bar, "LeRobotDataset", "episodes put together"),
             )
         except KeyboardInterrupt:
             bar.stop()
@@ -167,6 +151,8 @@ def collect(context: typer.Context, config_dir: common.ConfigDirs = None) -> Non
         f"{result.written} demonstrations written to {out}, {result.present} were there.",
         soft_wrap=True,
     )
+    if form is not None and result.written + result.present:
+        console.print(f"LeRobotDataset {form.layout}: {out}", soft_wrap=True)
     if result.failed:
         console.print(
             f"The oracle failed on {len(result.failed)} episodes, which are left out: "
@@ -228,8 +214,8 @@ def _train(
     from robogen.train.bc import Progress
     from robogen.train.bc import train_bc as run
 
-    lines = _Lines()
-    with _bar("{task.fields[losses]}") as bar:
+    lines = bars.Lines()
+    with bars.bar("{task.fields[losses]}") as bar:
         task = bar.add_task("Training", total=recipe.steps, losses="")
 
         def say(at: Progress) -> None:

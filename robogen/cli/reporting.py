@@ -64,8 +64,40 @@ def export(
     actions: Annotated[
         bool, typer.Option("--actions", help="Add every episode's applied actions.")
     ] = False,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            "--dataset",
+            help="Write a LeRobotDataset to this folder instead, by running every episode again "
+            "from its record; with several scenes or policies, a folder of them.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str, typer.Option("--format", help="Version of the dataset: v3.0 or v2.1.")
+    ] = "v3.0",
+    codec: Annotated[
+        str,
+        typer.Option(
+            "--codec", help="Of its videos: h264, hevc or av1; png: exact pictures in its tables."
+        ),
+    ] = "h264",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Processes that run episodes again; one per core.", min=0),
+    ] = None,
+    config_dir: common.ConfigDirs = None,
 ) -> None:
-    """Write the records as Parquet: one row per episode, one column per draw."""
+    """Write the records as Parquet, or the episodes as a LeRobotDataset.
+
+    The Parquet file has one row per episode and one column per draw.
+    """
+    if dataset is not None:
+        from robogen.cli.recording import write_dataset
+
+        extra = common.folders(config_dir)
+        write_dataset(run, dataset, layout=layout, codec=codec, workers=workers, extra_dirs=extra)
+        if out is None and not actions:
+            return
     from robogen.records import export_parquet
 
     target = out or run / "episodes.parquet"

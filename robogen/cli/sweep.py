@@ -38,6 +38,13 @@ class Job(NamedTuple):
         rest = [word for word in self.swept if word.partition("=")[0] not in _NAMED]
         return base.with_name(f"{base.name}-{_plain(rest)}") if rest else base
 
+    def dataset(self, design: Design) -> Path | None:
+        """Where the study's episodes are recorded to, if anywhere; each job has its own."""
+        if design.config.record_dataset is None:
+            return None
+        base = Path(design.config.record_dataset)
+        return base / _plain(self.swept) if self.swept else base
+
 
 def _plain(words: Sequence[str]) -> str:
     """Words as a folder's name."""

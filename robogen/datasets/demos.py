@@ -22,6 +22,8 @@ from robogen.datasets.schema import DemoEpisode, DemoMeta, EpisodeInfo
 from robogen.errors import RecordsError
 
 META = "meta.json"
+EXACT = "robogen"
+"""Folder in a LeRobotDataset that holds the exact episodes it was made of."""
 _INFO = "info.json"
 _EPISODE = re.compile(r"episode_(\d{6,})\.npz")
 _DAMAGE = (
@@ -161,9 +163,11 @@ class DemoDataset:
     """Reads a dataset folder.
 
     Args:
-        folder: Where the dataset lies.
+        folder: Where the dataset lies; a LeRobotDataset's folder does too, when it keeps the exact
+            episodes beside it.
 
     Attributes:
+        folder: Where the episodes lie.
         meta: Conventions of all episodes.
         indices: Episode indices on disk, ascending.
 
@@ -173,6 +177,8 @@ class DemoDataset:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        if not (self.folder / META).exists() and (self.folder / EXACT / META).exists():
+            self.folder /= EXACT
         self.meta = _read_meta(self.folder)
         self.indices = _indices(self.folder)
 
@@ -187,6 +193,16 @@ class DemoDataset:
                 return EpisodeInfo.from_text(archive.read(_INFO).decode())
         except _DAMAGE as error:
             raise self._damaged(file, str(error)) from error
+
+    def checksum(self, index: int) -> bytes:
+        """Tells whether an episode's file is another one, without reading its frames."""
+        file = self._file(index)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                parts = [(item.filename, item.CRC, item.file_size) for item in archive.infolist()]
+        except _DAMAGE as error:
+            raise self._damaged(file, str(error)) from error
+        return f"{index}{sorted(parts)}".encode()
 
     def read(self, index: int) -> DemoEpisode:
         """One episode, checked against the dataset's conventions.

@@ -86,16 +86,21 @@ class EpisodeInfo:
     split: Split = "train"
     draws: Mapping[str, Any] = field(default_factory=dict)
     """Value every active factor took, by factor name; empty for a nominal episode."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """What else a recorded evaluation knows of it, e.g. ``policy`` and ``condition``. JSON-able."""
 
     def to_text(self) -> str:
         """JSON text with sorted keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        data = asdict(self)
+        if not self.extras:
+            del data["extras"]  # so that demonstrations keep the hashes they are known by
+        return json.dumps(data, sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str) -> EpisodeInfo:
         """Inverse of :meth:`to_text`; raises KeyError, TypeError or ValueError on other text."""
         data = json.loads(text)
-        if set(data) != {item.name for item in fields(cls)}:
+        if {*data, "extras"} != {item.name for item in fields(cls)}:
             raise ValueError(f"episode metadata has the keys {', '.join(sorted(data))}")
         return cls(**data)
 

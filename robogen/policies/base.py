@@ -59,6 +59,9 @@ class Policy(ABC):
 
     spec: PolicySpec
     pad: ClassVar[bool] = False
+    practical: ClassVar[frozenset[str]] = frozenset()
+    """Constructor parameters that say how the policy is reached and not what it answers, such as a
+    server's address: a study may be resumed with other values of these."""
     scene: str | None = None
     """Scene the policy was trained for; None when it does not say."""
 

@@ -157,14 +157,22 @@ def _not_safetensors(path: Path, head: bytes, error: Exception) -> str:
             f"{path} is truncated or damaged ({error}). Copy it again from where it came, or train "
             "it again."
         )
-    if head.startswith(b"PK"):
-        return _refused(path, "a zip archive, as torch.save writes")
-    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
-        return _refused(path, "a Python pickle")
+    if what := unsafe(head):
+        return refused(path, what)
     return f"{path} is not a safetensors file ({error}). {_MAKE}"
 
 
-def _refused(path: Path, what: str) -> str:
+def unsafe(head: bytes) -> str | None:
+    """What a file is that begins like this, if loading such a file could run any code."""
+    if head.startswith(b"PK"):
+        return "a zip archive, as torch.save writes"
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+        return "a Python pickle"
+    return None
+
+
+def refused(path: Path, what: str) -> str:
+    """The message for a file that is refused by what it is."""
     return (
         f"{path} is {what}; loading it could run any code, so robogen never does. Convert the "
         "weights to safetensors on a machine you trust them on, or train with `robogen train`."

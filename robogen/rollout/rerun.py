@@ -12,7 +12,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.rollout.episode import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
-from robogen.specs import ActionSpec, CameraSpec, Draw, RenderProfile
+from robogen.specs import ActionSpec, CameraSpec, Draw, Orientation, RenderProfile
 
 
 class Moment(NamedTuple):
@@ -24,6 +24,8 @@ class Moment(NamedTuple):
     """Frames by camera, with the sensing factors' filters: what a policy would get."""
     instruction: str
     success: bool
+    state: NDArray[np.float32]
+    """Proprioception (D,), of the parts that were asked for."""
 
 
 class Rerun(NamedTuple):
@@ -49,6 +51,8 @@ def rerun(
     action: ActionSpec,
     cameras: Sequence[CameraSpec] = (),
     profile: RenderProfile = "fast",
+    orientation: Orientation | None = None,
+    state: Sequence[str] = (),
     watch: Callable[[Moment], None] | None = None,
     every: int = 1,
 ) -> Rerun:
@@ -64,6 +68,8 @@ def rerun(
         action: How they are read.
         cameras: Rendered at every step, for ``watch``.
         profile: Render profile.
+        orientation: How frames are turned; None: as the scene's policies expect.
+        state: State parts to read, for ``watch``.
         watch: Told the start, the end and every so many steps; nothing is rendered without it.
         every: How many.
     """
@@ -74,12 +80,12 @@ def rerun(
     def look() -> None:
         if watch is None:
             return
-        images = scene.images(cameras, profile)
+        images = scene.images(cameras, profile, orientation)
         if perturbation.has_image_filter:
             for name in images:
                 rng = seed.stream("image", steps, name)
                 images[name] = perturbation.filter_image(images[name], draws, rng)
-        watch(Moment(steps, images, instruction, success))
+        watch(Moment(steps, images, instruction, success, scene.proprioception(state)))
 
     look()
     for command in actions:

@@ -70,6 +70,9 @@ class StudyConfig:
     """Episodes per condition whose first policy frames are kept."""
     videos: int = 8
     """Episode videos made when the study is complete."""
+    record_dataset: str | None = None
+    """Folder for a LeRobotDataset of the complete study's episodes, run again from their records;
+    with several scenes or policies, a folder of them."""
     items: dict[str, Any] = field(default_factory=dict)
     """Per-item overrides, filled from ``<group>.<name>.<key>=<value>`` words."""
 
@@ -146,6 +149,28 @@ def item_overrides(
     own = items.get(group, {})
     family = own.get(name.partition("/")[0], {}) if "/" in name else {}
     return {**family, **own.get(name, {})}
+
+
+def measured_items(
+    items: Mapping[str, Mapping[str, Mapping[str, Any]]], practical: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    """Overrides without those that only say how a policy is reached.
+
+    Args:
+        items: All of them, by group, name and dotted key.
+        practical: Such parameters, by policy.
+    """
+    policies = {
+        name: {
+            key: value
+            for key, value in own.items()
+            if key.partition(".")[0] not in practical.get(name, ())
+        }
+        for name, own in items.get("policy", {}).items()
+    }
+    others = {group: named for group, named in items.items() if group != "policy"}
+    told = {name: own for name, own in policies.items() if own}
+    return {**others, "policy": told} if told else others
 
 
 def scene_overrides(

@@ -27,7 +27,7 @@ from robogen.scenes.base import Scene
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import Match, Split, match
-from robogen.study.config import StudyConfig
+from robogen.study.config import StudyConfig, measured_items
 
 EPISODES = 40
 """Matched episodes per condition when nobody says."""
@@ -68,6 +68,8 @@ class Design:
     """By scene: what a reader of its results should know."""
     given: Mapping[str, Policy] = field(default_factory=dict)
     """Policies that live in this process and have no file, by name; they cannot reach workers."""
+    practical: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By policy: parameters that do not change what it answers."""
     given_scenes: Mapping[str, Scene] = field(default_factory=dict)
     """The same for scenes; each is one object, so one episode of it runs at a time."""
 
@@ -93,7 +95,7 @@ class Design:
             "scenes": list(self.scenes),
             "policies": list(self.policies),
             "conditions": {s: [asdict(c) for c in cs] for s, cs in self.conditions.items()},
-            "items": self.config.items,
+            "items": measured_items(self.config.items, self.practical),
             "episodes": self.episodes,
             "repeats": dict(self.repeats),
             "seed": self.config.seed,
@@ -200,6 +202,7 @@ def resolve(
     ranges: dict[str, dict[str, str]] = {}
     adaptations: dict[str, tuple[str, ...]] = {}
     repeats: dict[str, int] = {}
+    practical: dict[str, frozenset[str]] = {}
     notes: dict[str, tuple[str, ...]] = {}
     for name in scenes:
         scene = given_scenes.get(name) or load_scene(
@@ -226,6 +229,7 @@ def resolve(
                 "spec": asdict(policy.spec),
                 "deterministic": policy.spec.deterministic,
             }
+            practical[policy_name] = policy.practical
             varies = not policy.spec.deterministic or config.measures_latency
             repeats[policy_name] = int(varies) if config.repeats is None else config.repeats
             if policy_name not in given:
@@ -247,6 +251,7 @@ def resolve(
         adaptations=adaptations,
         notes=notes,
         given=given,
+        practical=practical,
         given_scenes=given_scenes,
     )
 

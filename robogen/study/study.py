@@ -23,6 +23,7 @@ from robogen.records.schema import (
 )
 from robogen.records.store import RecordStore, database_error
 from robogen.rollout.episode import FirstFrames, Outcome
+from robogen.study.config import measured_items
 from robogen.study.design import Design
 from robogen.study.fingerprint import fingerprint
 from robogen.study.pool import Pool
@@ -78,8 +79,11 @@ def default_run_dir(design: Design) -> Path:
 
 def worker_count(design: Design) -> int:
     """Workers to start: as asked, else one per core this process may use."""
-    if design.config.workers is not None:
-        return design.config.workers
+    return cores() if design.config.workers is None else design.config.workers
+
+
+def cores() -> int:
+    """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -170,7 +174,10 @@ def _lost_record(design: Design, key: EpisodeKey, kind: str, why: str) -> Episod
 # -- manifest --------------------------------------------------------------------------------------
 
 
-_HOW = ("out", "workers", "slots", "deadline_s", "retry_errors", "force", "frames", "videos")
+_HOW = (
+    "out", "workers", "slots", "deadline_s", "retry_errors", "force", "frames", "videos",
+    "record_dataset",
+)  # fmt: skip
 """Settings that say how a study is run, not what it measures."""
 
 
@@ -187,8 +194,10 @@ def _refuse_another_study(design: Design, run_dir: Path) -> None:
         return
     now = plain(describe(design, {"versions": {}}))
     for manifest in (old, now):
+        asked = manifest.get("study", {})
         for key in _HOW:
-            manifest.get("study", {}).pop(key, None)
+            asked.pop(key, None)
+        asked["items"] = measured_items(asked.get("items", {}), design.practical)
         for what in ("scenes", "factors"):
             for about in manifest.get(what, {}).values():
                 about.pop("hash", None)  # says that something differs, not what

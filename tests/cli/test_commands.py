@@ -207,6 +207,18 @@ def test_collect_then_train(cli, tmp_path):
     assert (
         "0 demonstrations written to demos, 2 were there" in cli(f"collect {words} episodes=2").out
     )
+    assert "LeRobotDataset v3.0" in result.out
+    assert (tmp_path / "demos" / "meta" / "info.json").is_file()
+    older = cli(f"collect {words} episodes=2 format=lerobot-v2.1 codec=png")
+    assert "0 demonstrations written to demos, 2 were there" in older.out
+    assert (tmp_path / "demos" / "meta" / "episodes.jsonl").is_file()
+    alone = cli(f"collect {words.replace('demos', 'alone')} episodes=1 format=episodes")
+    assert alone.code == 0, alone.err
+    assert "LeRobotDataset" not in alone.out
+    assert sorted(path.name for path in (tmp_path / "alone").iterdir()) == [
+        "episode_000000.npz",
+        "meta.json",
+    ]
     train = "train data=demos out=push.safetensors batch=4 hidden=16 report_every=2"
     result = cli(f"{train} steps=4")
     assert result.code == 0, result.err
@@ -224,6 +236,10 @@ def test_collect_then_train(cli, tmp_path):
         ("collect scene=pick out=x render=pretty", "render must be one of fast, nice"),
         ("collect scene=pick out=x factors=[mas]", "Did you mean 'mass'?"),
         ("collect scene=pick out=x perturbation.mass.max_factor=2", "factors=[] does not name"),
+        ("collect scene=pick out=x format=lerobot-v1", "format must be one of lerobot,"),
+        ("collect scene=pick out=x codec=gif", "codec must be one of h264"),
+        ("collect scene=pick out=x codec=h264 format=episodes", "has no effect"),
+        ("collect scene=pick out=x image_size=95", "codec=png"),
         ("train out=x", "needs data=..."),
         ("train data=nowhere out=x", "nowhere"),
         ("train data=a out=x stepz=3", "Did you mean 'steps'?"),

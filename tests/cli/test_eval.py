@@ -103,6 +103,33 @@ def read_records_or_none(folder):
         return ()
 
 
+# -- datasets --------------------------------------------------------------------------------------
+
+
+def test_episodes_become_a_dataset(study, cli, tmp_path):
+    result = study("policy=zero suite=null record_dataset=set")
+    assert result.code == 0, result.err
+    assert "1 episodes recorded, 0 were there" in result.out
+    assert (tmp_path / "set" / "meta" / "episodes").is_dir()
+    again = cli("export run --dataset set --format v2.1 --codec png --workers 0")
+    assert "0 episodes recorded, 1 were there" in again.out
+    assert (tmp_path / "set" / "meta" / "episodes.jsonl").is_file()
+    assert not (tmp_path / "run" / "episodes.parquet").exists()
+    assert "Did you mean 'v3.0'" in cli("export run --dataset set --format v3").paragraph
+
+
+def test_a_folder_of_somebody_else_is_refused_before_the_study(study, tmp_path):
+    (tmp_path / "theirs" / "videos").mkdir(parents=True)
+    assert "already holds videos" in study("policy=zero record_dataset=theirs").paragraph
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_job_of_a_sweep_has_its_own_dataset(study, tmp_path):
+    result = study("policy=zero suite=null seed=0,1 out=sweep record_dataset=sets --multirun")
+    assert result.code == 0, result.err
+    assert sorted(path.name for path in (tmp_path / "sets").iterdir()) == ["seed=0", "seed=1"]
+
+
 # -- sweeps ----------------------------------------------------------------------------------------
 
 
