@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.datasets.demos import DemoWriter
+from robogen.datasets.demos import DemoDataset, DemoWriter
+from robogen.datasets.lerobot_writer import LeRobotForm, assemble, episodes_folder
 from robogen.datasets.schema import DemoEpisode, DemoMeta, EpisodeInfo
 from robogen.errors import ConfigError, unknown
 from robogen.perturbations.base import Factor
@@ -67,6 +68,41 @@ class Collected(NamedTuple):
     """Episode indices on which the oracle did not succeed; not written."""
 
 
+def collect_dataset(
+    scene: Scene,
+    out: Path,
+    recipe: CollectionRecipe,
+    *,
+    form: LeRobotForm | None,
+    factors: Sequence[Factor] = (),
+    command: str = "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    assembling: Callable[[int, int], None] = lambda done, total: None,
+) -> Collected:
+    """Write demonstrations as a LeRobotDataset; run again to continue.
+
+    The exact episodes lie in ``out/robogen``, which :class:`~robogen.datasets.DemoDataset` finds.
+
+    Args:
+        scene: Where.
+        out: Dataset folder.
+        recipe: How many and how.
+        form: Version and codec; None leaves it at the exact episodes, which then lie in ``out``.
+        factors: Factors to vary, see :func:`collect`.
+        command: What to write into the dataset as its command.
+        progress: Called with (episodes done, total) while collecting.
+        assembling: Called with (episodes done, total) while the dataset is put together.
+    """
+    if form is not None:
+        form.check(_cameras(scene, recipe))
+    folder = episodes_folder(out, alone=form is None)
+    collected = collect(scene, folder, recipe, factors=factors, command=command, progress=progress)
+    episodes = DemoDataset(folder)
+    if form is not None and len(episodes):
+        assemble(episodes, out, form, orientation=scene.spec.orientation, progress=assembling)
+    return collected
+
+
 def collect(
     scene: Scene,
     out: Path,
@@ -80,22 +116,19 @@ def collect(
 
     Args:
         scene: Where.
-        out: Dataset folder.
+        out: Folder of the exact episodes.
         recipe: How many and how.
         factors: Factors to vary, one per demonstration; nominal only when empty.
         command: What to write into the dataset as its command.
         progress: Called with (episodes done, total).
     """
-    cameras = tuple(
-        CameraSpec(name=name, width=recipe.image_size, height=recipe.image_size)
-        for name in scene.spec.cameras
-    )
+    cameras = _cameras(scene, recipe)
     action = scene.spec.action
     state = recipe.state or tuple(part for part in STATE if part in scene.spec.state)
     for part in state:
         if part not in scene.spec.state:
             raise ConfigError(unknown("state part", part, scene.spec.state))
-    if recipe.noise_share > 0 and not _relative(scene):
+    if recipe.noise_share > 0 and not takes_changes(scene):
         raise ConfigError(
             f"noise_share is {recipe.noise_share:g}, and scene '{scene.spec.name}' takes absolute "
             "commands, for which noise in action units has no meaning. Set noise_share=0."
@@ -125,7 +158,14 @@ def collect(
     return Collected(len(wanted) - len(failed), present, tuple(failed))
 
 
-def _relative(scene: Scene) -> bool:
+def _cameras(scene: Scene, recipe: CollectionRecipe) -> tuple[CameraSpec, ...]:
+    return tuple(
+        CameraSpec(name=name, width=recipe.image_size, height=recipe.image_size)
+        for name in scene.spec.cameras
+    )
+
+
+def takes_changes(scene: Scene) -> bool:
     """Whether commands are changes: then staying put is zero but for the gripper."""
     scene.reset(scene.prepare(EpisodeSeed(domain="collect", study=0, scene="", episode=0))[0])
     return not scene.rest_action(scene.spec.action)[:-1].any()

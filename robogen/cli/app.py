@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from robogen.cli import comparing, evaluate, init, inspection, listing, making, replaying, reporting
+from robogen.cli import (
+    comparing,
+    evaluate,
+    init,
+    inspection,
+    listing,
+    making,
+    probing,
+    replaying,
+    reporting,
+    serving,
+)
 from robogen.errors import RobogenError
 
 USER_ERROR = 2
@@ -54,7 +65,9 @@ comparing.register(app)
 listing.register(app)
 inspection.register(app)
 making.register(app)
+probing.register(app)
 replaying.register(app)
+serving.register(app)
 init.register(app)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from robogen.errors import PolicyError
 from robogen.policies import text
-from robogen.policies.base import Policy
+from robogen.policies.base import Normalization, Policy
 from robogen.policies.checkpoint import POINTS, load_checkpoint
 from robogen.policies.network import Output
 from robogen.specs import CameraSpec, Observation, ObservationSpec, PolicySpec
@@ -82,6 +82,16 @@ class BCPolicy(Policy):
             gripper = torch.tanh(gripper)
         actions = torch.cat([output.motion.clamp(-1.0, 1.0), gripper[..., None]], dim=-1)
         return actions.numpy().astype(np.float64)
+
+    def normalization(self) -> dict[str, Normalization]:
+        """Mean and standard deviation of the training data's state."""
+        if not self._network.config.state_size:
+            return {}
+        mean, std = (
+            values.numpy().astype(np.float64)
+            for values in (self._network.state_mean, self._network.state_std)
+        )
+        return {"state": Normalization(kind="mean_std", mean=mean, std=std)}
 
     def identity(self) -> dict[str, str]:
         """Hash of the checkpoint file."""
