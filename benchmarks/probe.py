@@ -28,7 +28,7 @@ def main() -> None:
     """Both tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--scene", nargs="+", default=list(SCENES))
-    parser.add_argument("--samples", type=int, default=20, help="of intact probes per scene")
+    parser.add_argument("--samples", type=int, default=12, help="of intact probes per scene")
     asked = parser.parse_args()
     config = ProbeConfig()
     print("# What the probe notices\n")

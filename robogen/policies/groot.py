@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class GR00TPolicy(Policy):
     """Asks one or several GR00T servers, each one question at a time.
 
     Args:
-        url: Address of the server, ``host:port``, or several that serve the same checkpoint.
+        servers: Address of the server, ``host:port``, or several that serve the same checkpoint.
         cameras: Video keys to the scene's cameras; null takes the scene's next one.
         state: State keys to parts of the scene's state: ``eef_pos``, a slice of one such as
             ``eef_pos[0]`` or ``joint_pos[0:5]``, or a list of those.
@@ -74,10 +74,14 @@ class GR00TPolicy(Policy):
         ConfigError: A parameter is wrong, or a package is not installed.
     """
 
+    practical: ClassVar[frozenset[str]] = frozenset(
+        {"servers", "api_token_env", "deadline_s", "retries", "backoff_s"}
+    )
+
     def __init__(
         self,
         *,
-        url: str | Sequence[str],
+        servers: str | Sequence[str],
         cameras: Any,
         state: Mapping[str, Any] | None,
         actions: Sequence[str],
@@ -142,10 +146,11 @@ class GR00TPolicy(Policy):
                 f"The environment variable {api_token_env}, which api_token_env names, is not set. "
                 "Set it to the server's API token, or remove api_token_env."
             )
-        addresses = [url] if isinstance(url, str) or not isinstance(url, Sequence) else url
-        servers = [Server(address(one), deadline_s=deadline_s, token=token) for one in addresses]
+        alone = isinstance(servers, str) or not isinstance(servers, Sequence)
+        addresses = [servers] if alone else servers
+        ends = [Server(address(one), deadline_s=deadline_s, token=token) for one in addresses]
         self._pool: RemotePool[Server, Mapping[str, Any]] = RemotePool(
-            endpoints=servers,
+            endpoints=ends,
             exchange=self._exchange,
             retries=retries,
             backoff_s=backoff_s,
@@ -185,7 +190,7 @@ class GR00TPolicy(Policy):
             raise PolicyUnavailable(
                 f"No GR00T server answers: {' '.join(absent)} Start it (`python "
                 "gr00t/eval/run_gr00t_server.py` or `scripts/inference_service.py --server` in "
-                "GR00T's environment), or correct the policy's url."
+                "GR00T's environment), or correct the policy's `servers`."
             )
 
     def _compare(self, modalities: Any, source: str) -> None:

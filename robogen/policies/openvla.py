@@ -7,7 +7,7 @@ import math
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -45,7 +45,7 @@ class OpenVLAPolicy(Policy):
     """Asks one or several OpenVLA servers, each one question at a time.
 
     Args:
-        url: Address of the server, ``http://host:port``, or several that serve the same checkpoint.
+        servers: Address, ``http://host:port``, or several that serve the same checkpoint.
         unnorm_key: Name of the statistics that actions are un-normalised with: a key of the
             checkpoint's ``dataset_statistics.json`` or of ``norm_stats`` in its ``config.json``.
         encoding: ``plain``: the request is one json_numpy document; ``double``: it is that document
@@ -69,10 +69,14 @@ class OpenVLAPolicy(Policy):
         ConfigError: A parameter is missing or wrong, or a package is not installed.
     """
 
+    practical: ClassVar[frozenset[str]] = frozenset(
+        {"servers", "deadline_s", "retries", "backoff_s"}
+    )
+
     def __init__(
         self,
         *,
-        url: str | Sequence[str],
+        servers: str | Sequence[str],
         unnorm_key: str | None = None,
         encoding: Encoding = "plain",
         cameras: Any = None,
@@ -131,10 +135,11 @@ class OpenVLAPolicy(Policy):
             )
         self._cameras: Mapping[str, str] = {key: key for key in self._declared.views}
         self.spec = self._declared.spec
-        addresses = [url] if isinstance(url, str) or not isinstance(url, Sequence) else url
-        servers = [_Server(address(one), deadline_s) for one in addresses]
+        alone = isinstance(servers, str) or not isinstance(servers, Sequence)
+        addresses = [servers] if alone else servers
+        ends = [_Server(address(one), deadline_s) for one in addresses]
         self._pool: RemotePool[_Server, bytes] = RemotePool(
-            endpoints=servers,
+            endpoints=ends,
             exchange=self._exchange,
             retries=retries,
             backoff_s=backoff_s,
@@ -154,7 +159,7 @@ class OpenVLAPolicy(Policy):
         if len(absent) == len(self._pool.endpoints):
             raise PolicyUnavailable(
                 f"No OpenVLA server answers: {'; '.join(absent)}. Start it (`python "
-                "vla-scripts/deploy.py` in OpenVLA's environment), or correct the policy's url."
+                "vla-scripts/deploy.py` in OpenVLA's environment), or correct `servers`."
             )
         if not set(self.spec.observation.state) - set(scene.state):
             self._pool.try_out(self._request(blank(self.spec.observation, scene)))
@@ -305,7 +310,7 @@ class _Server:
         said = f"{self._url} answered with HTTP {status}: {_short(body[:200])}."
         if 300 <= status < 500 and status not in _WORTH_A_TRY:
             raise PolicyError(
-                f"{said} OpenVLA's server takes POST {PATH}. Correct the policy's url, or its "
+                f"{said} OpenVLA's server takes POST {PATH}. Correct `servers`, or the policy's "
                 "encoding and cameras."
             )
         raise CallFailed(f"{said} Look at the server's own output.")
@@ -337,9 +342,7 @@ def address(url: object) -> str:
     except ValueError:
         good = False
     if not good or not text:
-        raise ConfigError(
-            f"url must be the server's address, e.g. http://localhost:8000; got {url!r}."
-        )
+        raise ConfigError(f"servers must be addresses, e.g. http://localhost:8000; got {url!r}.")
     return whole.rstrip("/") + (PATH if parts.path in ("", "/") else "")
 
 

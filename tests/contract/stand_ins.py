@@ -121,7 +121,7 @@ def openvla(content: Mapping[str, Any], scene: SceneSpec) -> Overrides | None:
         return numbers((7,), request["image"].tobytes(), request["instruction"].encode())
 
     double = OPEN.enter_context(OpenVLADouble(answer))
-    return {"url": double.url, "unnorm_key": "toy", "deterministic": True}
+    return {"servers": double.url, "unnorm_key": "toy", "deterministic": True}
 
 
 def groot(content: Mapping[str, Any], scene: SceneSpec) -> Overrides | None:
@@ -133,7 +133,7 @@ def groot(content: Mapping[str, Any], scene: SceneSpec) -> Overrides | None:
     if not takes_tool_deltas(scene) or not cameras or not parts <= set(scene.state):
         return None
     double = OPEN.enter_context(GrootDouble(protocol=content["protocol"]))
-    return {"url": double.url, "deterministic": True}
+    return {"servers": double.url, "deterministic": True}
 
 
 def lerobot(content: Mapping[str, Any], scene: SceneSpec) -> Overrides | None:

@@ -48,7 +48,7 @@ def connect():
     policies = []
 
     def make(url, **changes):
-        overrides = {"url": getattr(url, "url", url), **FAST, **changes}
+        overrides = {"servers": getattr(url, "url", url), **FAST, **changes}
         policies.append(load_policy("groot", overrides=overrides))
         policies[-1].fit(SCENE)
         return policies[-1]
@@ -124,7 +124,7 @@ def test_slices_of_the_state(serve):
     policy = load_policy(
         "groot",
         overrides={
-            "url": server.url,
+            "servers": server.url,
             "state": {"arm": "joint_pos[2:5]", "both": ["gripper_qpos[1]", "joint_pos"]},
             **FAST,
         },
@@ -152,7 +152,7 @@ def test_slices_of_the_state(serve):
 )
 def test_wrong_slices(serve, state, error, message):
     with pytest.raises(error, match=message):
-        load_policy("groot", overrides={"url": serve().url, "state": state}).fit(SCENE)
+        load_policy("groot", overrides={"servers": serve().url, "state": state}).fit(SCENE)
 
 
 def test_keys_and_horizons_are_compared_with_the_models(serve, connect):
@@ -278,13 +278,13 @@ def test_a_token(serve, connect, monkeypatch):
         ({"deadline_s": -1}, "deadline_s must be above 0"),
         ({"actions": []}, "actions must list"),
         ({"observation": {"pixels": "unit"}}, "layout must be hwc"),
-        ({"url": "http://x:1"}, "addressed as tcp://host:port"),
+        ({"servers": "http://x:1"}, "addressed as tcp://host:port"),
         ({"cameras": {"image": 4}}, "cameras.image must be the name"),
     ],
 )
 def test_parameters_are_checked(changes, message):
     with pytest.raises(ConfigError, match=message):
-        load_policy("groot", overrides={"url": "localhost:1", **changes})
+        load_policy("groot", overrides={"servers": "localhost:1", **changes})
 
 
 def test_addresses():
@@ -347,7 +347,7 @@ def test_random_bytes_are_no_messages():
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "zmq", None)
     with pytest.raises(ConfigError, match=r"pip install 'robogen\[groot\]'"):
-        GR00TPolicy(url="localhost:1", cameras=["front"], state={}, actions=["x"])
+        GR00TPolicy(servers="localhost:1", cameras=["front"], state={}, actions=["x"])
 
 
 def test_pickles_are_named():

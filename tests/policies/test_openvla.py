@@ -51,7 +51,7 @@ def connect():
 
     def make(url, **changes):
         values = {"unnorm_key": "bridge_orig", **FAST, **changes}
-        policies.append(OpenVLAPolicy(url=getattr(url, "url", url), **values))
+        policies.append(OpenVLAPolicy(servers=getattr(url, "url", url), **values))
         policies[-1].fit(SCENE)
         return policies[-1]
 
@@ -197,7 +197,7 @@ def _words(body):
 
 def test_a_wrong_path_is_not_tried_again(serve):
     server = serve()
-    policy = OpenVLAPolicy(url=f"{server.url}/predict", unnorm_key="x", **FAST)
+    policy = OpenVLAPolicy(servers=f"{server.url}/predict", unnorm_key="x", **FAST)
     with pytest.raises(PolicyError, match=r"HTTP 404.*takes POST /act"):
         policy.fit(SCENE)
     assert not server.bodies
@@ -217,7 +217,7 @@ def test_one_of_two_servers_is_not_there(serve, connect):
 
 def test_a_server_that_dies_stops_the_study_and_may_come_back():
     server = OpenVLADouble()
-    policy = OpenVLAPolicy(url=server.url, unnorm_key="x", **FAST)
+    policy = OpenVLAPolicy(servers=server.url, unnorm_key="x", **FAST)
     policy.fit(SCENE)
     policy.act([0], [seen()])
     server.close()
@@ -251,18 +251,18 @@ def test_the_statistics_key_is_required():
         ({"observation": {"layout": "chw"}}, "layout must be hwc"),
         ({"observation": {"history": [-1, 0]}}, "layout must be hwc"),
         ({"action": {"gripper": "open"}}, "value of action.gripper 'open'"),
-        ({"url": "ftp://x"}, "url must be the server's address"),
-        ({"url": None}, "url must be the server's address"),
-        ({"url": []}, "No address of a OpenVLA server"),
+        ({"servers": "ftp://x"}, "servers must be addresses"),
+        ({"servers": None}, "servers must be addresses"),
+        ({"servers": []}, "No address of a OpenVLA server"),
     ],
 )
 def test_parameters_are_checked(changes, message):
     with pytest.raises(ConfigError, match=message):
-        OpenVLAPolicy(**{"url": "http://localhost:1", "unnorm_key": "x", **changes})
+        OpenVLAPolicy(**{"servers": "http://localhost:1", "unnorm_key": "x", **changes})
 
 
 def test_a_camera_of_another_name_offers_a_rename(serve):
-    policy = OpenVLAPolicy(url=serve().url, unnorm_key="x", cameras={"image": "frontal"})
+    policy = OpenVLAPolicy(servers=serve().url, unnorm_key="x", cameras={"image": "frontal"})
     with pytest.raises(SpecError, match=r"policy\.NAME\.cameras\.image=front"):
         policy.fit(SCENE)
     policy.close()
@@ -288,7 +288,7 @@ def test_a_camera_of_another_name_offers_a_rename(serve):
     ],
 )
 def test_an_answer_may_be_anything(body):
-    policy = OpenVLAPolicy(url="localhost:1", unnorm_key="x")
+    policy = OpenVLAPolicy(servers="localhost:1", unnorm_key="x")
 
     class Server:
         def post(self, request):
@@ -315,7 +315,7 @@ def test_nothing_of_json_is_patched(serve, connect):
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "json_numpy", None)
     with pytest.raises(ConfigError, match=r"pip install 'robogen\[openvla\]'"):
-        OpenVLAPolicy(url="http://localhost:1", unnorm_key="x")
+        OpenVLAPolicy(servers="http://localhost:1", unnorm_key="x")
 
 
 def test_in_a_study_one_episode_is_lost_and_can_be_run_again(serve, tmp_path):
@@ -325,7 +325,7 @@ def test_in_a_study_one_episode_is_lost_and_can_be_run_again(serve, tmp_path):
         words = [
             *("scene=push", "policy=openvla", "suite=null", "episodes=3", "repeats=0"),
             *("scene.push.horizon_s=0.4", "workers=0", "frames=0", "videos=0"),
-            *(f"policy.openvla.url={server.url}", "policy.openvla.unnorm_key=toy"),
+            *(f"policy.openvla.servers={server.url}", "policy.openvla.unnorm_key=toy"),
             *("policy.openvla.size=32", "policy.openvla.backoff_s=0.01", *words),
         ]
         run_study(resolve(compose_study(words)), tmp_path / folder)

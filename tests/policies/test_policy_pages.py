@@ -78,7 +78,7 @@ def test_openvla_files(tmp_path: Path):
     for name in names:
         chunk = 8 if name == "openvla_oft" else 1
         with OpenVLADouble(lambda r, n=chunk: moves(r, n), wire="list") as server:
-            overrides = {"url": server.url, "action.control_hz": 20.0}
+            overrides = {"servers": server.url, "action.control_hz": 20.0}
             policy = load_policy(name, overrides=overrides, extra_dirs=[tmp_path])
             policy.fit(LIBERO)
             assert match(policy.spec, LIBERO).action.dim == 7
@@ -97,7 +97,7 @@ def test_groot_files(tmp_path: Path):
         },
     }
     with GrootDouble(modalities=modalities, widths={"single_arm": 7}) as server:
-        policy = load_policy(file.stem, overrides={"url": server.url}, extra_dirs=[tmp_path])
+        policy = load_policy(file.stem, overrides={"servers": server.url}, extra_dirs=[tmp_path])
         policy.fit(ARM)
         assert match(policy.spec, ARM).action.dim == 8
         policy.close()
