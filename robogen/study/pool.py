@@ -22,7 +22,7 @@ from robogen.study.design import Design
 
 _POLL_S = 0.5
 _STARTUP_S = 180.0
-"""How long a worker may take to import, build scenes and load its policy."""
+"""How long a worker may take to import, build scenes and load its policy, at least."""
 _STILLBORN = 3
 """So many workers in a row that do not come up mean that none will."""
 
@@ -39,8 +39,6 @@ class _Worker:
     busy: bool = False
     """Whether it has episodes in flight: an idle worker has no deadline."""
     solo: bool = False
-    ready: bool = False
-    """Whether it got as far as asking for work."""
 
     @property
     def load(self) -> int:
@@ -80,7 +78,7 @@ class Pool:
         self._queue: deque[EpisodeKey] = deque()
         self._suspects: deque[EpisodeKey] = deque()
         self._stillborn = 0
-        """Workers that died before they asked for work, since the last one that did."""
+        """Workers lost before they began an episode, since the last one that did."""
 
     def run(self, keys: Iterable[EpisodeKey]) -> None:
         """Run episodes to the end; raises what a worker could not set up."""
@@ -120,14 +118,12 @@ class Pool:
         theirs.close()
         _pin(process.pid, number)
         ours.send((self._design, number))
-        worker = _Worker(number=number, process=process, connection=ours)
-        worker.heard += _STARTUP_S
-        return worker
+        return _Worker(number=number, process=process, connection=ours)
 
     def _replace(self, worker: _Worker, why: str, kind: str) -> None:
         """Kill a worker, sort out its episodes, start another in its place."""
         _kill(worker)
-        if not worker.ready:
+        if not worker.running:  # it never got as far as an episode
             self._stillborn += 1
         if self._stillborn >= _STILLBORN:
             raise RobogenError(
@@ -194,8 +190,8 @@ class Pool:
     def _hear(self, worker: _Worker, message: tuple[Any, ...]) -> None:
         worker.heard = time.monotonic()
         what = message[0]
-        worker.ready = True
-        self._stillborn = 0
+        if what in ("started", "outcome"):
+            self._stillborn = 0
         if what == "started":
             worker.queued.remove(message[1])
             worker.running.append(message[1])
@@ -220,13 +216,18 @@ class Pool:
                     "error. retry_errors=true runs the episode again",
                     "crash",
                 )
-            elif worker.busy and time.monotonic() - worker.heard > self._design.config.deadline_s:
+            elif worker.busy and time.monotonic() - worker.heard > self._allowed(worker):
                 self._replace(
                     worker,
-                    f"no sign of life for {self._design.config.deadline_s:g} s; raise deadline_s "
+                    f"no sign of life for {self._allowed(worker):g} s; raise deadline_s "
                     "if the policy is merely slow, and run again with retry_errors=true",
                     "hang",
                 )
+
+    def _allowed(self, worker: _Worker) -> float:
+        """Seconds of silence: until an episode has begun, scenes and policies are being loaded."""
+        deadline = self._design.config.deadline_s
+        return deadline if worker.running else max(deadline, _STARTUP_S)
 
 
 def _kill(worker: _Worker) -> None:

@@ -18,6 +18,8 @@ class Misbehaving(Policy):
             action=ActionSpec(control_hz=25.0 if what == "rate" else 10.0),
         )
         self.what = what
+        if what == "slow_to_load":
+            time.sleep(1.5)
 
     def act(self, rows, observations):
         answer = np.zeros((len(observations), 1, 7))

@@ -216,6 +216,14 @@ def test_policy_that_hangs(study, bad_policy, tmp_path):
     assert "deadline_s" in result.out
 
 
+def test_loading_a_policy_is_no_hang(study, bad_policy, tmp_path):
+    """It may take minutes; the deadline is for episodes."""
+    line = "policy=bad policy.bad.what=slow_to_load suite=null workers=1 deadline_s=1"
+    assert study(line, bad_policy).code == 0
+    [record] = read_records(tmp_path / "run")
+    assert record.status == "scored"
+
+
 # -- run folders -----------------------------------------------------------------------------------
 
 
