@@ -103,7 +103,7 @@ class Link:
             ).__enter__()
         except errors.InvalidStatus as error:
             raise self._refused(int(error.response.status_code)) from error
-        except (errors.InvalidHandshake, errors.InvalidURI, EOFError) as error:
+        except (errors.WebSocketException, EOFError) as error:
             raise NobodyListens(
                 f"What listens at {self.url} does not speak the websocket protocol "
                 f"({_reason(error)})."
