@@ -103,7 +103,8 @@ class Link:
             ).__enter__()
         except errors.InvalidStatus as error:
             raise self._refused(int(error.response.status_code)) from error
-        except (errors.WebSocketException, EOFError) as error:
+        # An assertion of websockets' own fails when the other side closes at once.
+        except (errors.WebSocketException, EOFError, AssertionError) as error:
             raise NobodyListens(
                 f"What listens at {self.url} does not speak the websocket protocol "
                 f"({_reason(error)})."
