@@ -28,7 +28,7 @@ def main() -> None:
     """Both tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--scene", nargs="+", default=list(SCENES))
-    parser.add_argument("--samples", type=int, default=12, help="of intact probes per scene")
+    parser.add_argument("--samples", type=int, default=20, help="of intact probes per scene")
     asked = parser.parse_args()
     config = ProbeConfig()
     print("# What the probe notices\n")
@@ -51,6 +51,12 @@ def main() -> None:
         for fault in faults(policy, scene.spec):
             result = probe(fault.policy, first, config=config)
             print(row(name, fault.name, fault.caught(result), fault.named(result), result))
+        for other in (scene_name for scene_name in SCENES if scene_name != name):
+            stranger = load_policy("bc", scene=other)
+            result = probe(stranger, first, config=config)
+            said = result.suspicious
+            print(row(name, f"checkpoint of {other}", bool(said), "low agreement" in said, result))
+            stranger.close()
         found = []
         for seed in range(asked.samples):
             result = probe(policy, demonstrations(scene, policy, config, seed=seed), config=config)
@@ -94,7 +100,8 @@ def row(scene: str, name: str, caught: bool, named: bool, result: ProbeResult) -
         f"{f.convention}: {f.best}" for f in agreement.findings if f.verdict.value == "suspicious"
     )
     numbers = "; ".join(n.what for n in result.numbers if n.verdict.value == "suspicious")
-    text = "; ".join(part for part in (said, numbers) if part) or "nothing suspicious"
+    low = "" if agreement.agrees else "low agreement"
+    text = "; ".join(part for part in (said, numbers, low) if part) or "nothing suspicious"
     return f"| {scene} | {name} | {yes[caught]} | {yes[named]} | {change} | {text} |"
 
 

@@ -192,8 +192,18 @@ def demonstrate(
     *,
     meta: DemoMeta,
     factors: Sequence[Factor] = (),
+    watched: Callable[[int], bool] = lambda step: True,
 ) -> DemoEpisode | None:
-    """One demonstration, or None when the oracle does not succeed within the horizon."""
+    """One demonstration, or None when the oracle does not succeed within the horizon.
+
+    Args:
+        scene: Where.
+        index: Which; with the recipe's seed it decides everything.
+        recipe: How it is demonstrated.
+        meta: What is recorded.
+        factors: Factors to vary.
+        watched: Steps whose frames are taken, told by their number.
+    """
     rounds = list(_rounds(factors, recipe))
     perturbation = rounds[index % len(rounds)]
     seed = EpisodeSeed(domain="collect", study=recipe.seed, scene=scene.spec.name, episode=index)
@@ -207,7 +217,8 @@ def demonstrate(
     state, actions, points = [], [], []
     success = False
     for step in range(scene.spec.horizon):
-        for name, image in scene.images(meta.cameras, meta.render).items():
+        seen = scene.images(meta.cameras, meta.render) if watched(step) else {}
+        for name, image in seen.items():
             if perturbation.has_image_filter:
                 image = perturbation.filter_image(image, draws, seed.stream("image", step, name))
             images[name].append(image)
@@ -224,7 +235,7 @@ def demonstrate(
     if not success:
         return None
     return DemoEpisode(
-        images={name: np.stack(frames) for name, frames in images.items()},
+        images={name: np.stack(frames) for name, frames in images.items() if frames},
         state=np.stack(state),
         action=np.stack(actions),
         points=np.stack(points),

@@ -50,6 +50,9 @@ _OWN = (
     settings.Setting("cameras", "null", "Of other people's datasets: {camera: feature}."),
     settings.Setting("state", "null", "Of others' datasets: {part: size} of observation.state."),
     settings.Setting("action", "null", "Of others' datasets: what actions mean, {mode: ...}."),
+    settings.Setting(
+        "orientation", "null", "Of others' datasets: how frames are turned; upright if not said."
+    ),
     settings.Setting("out", "null", "Folder for a picture of the frames under each candidate."),
 )
 
@@ -88,7 +91,9 @@ def probe(
     common.need_mujoco()
     from robogen.policies.library import load_policy
     from robogen.probe import ProbeConfig
+    from robogen.probe.samples import scene_of
     from robogen.scenes.load import load_scene
+    from robogen.specs import Orientation
     from robogen.study.config import item_overrides, scene_overrides, split_words
 
     rest, items = split_words(words)
@@ -99,6 +104,7 @@ def probe(
         "cameras": dict,
         "state": dict,
         "action": dict,
+        "orientation": Orientation,
         "out": str | None,
         **settings.kinds_of(ProbeConfig),
     }
@@ -106,7 +112,9 @@ def probe(
     name, scene_name = values.pop("policy", "bc"), values.pop("scene", None)
     dataset, out = values.pop("dataset", None), values.pop("out", None)
     foreign: dict[str, Any] = {
-        key: values.pop(key) for key in ("cameras", "state", "action") if key in values
+        key: values.pop(key)
+        for key in ("cameras", "state", "action", "orientation")
+        if key in values
     }
     if dataset is None and scene_name is None:
         raise ConfigError(
@@ -120,13 +128,15 @@ def probe(
             raise ConfigError(f"Override of policy '{other}', but policy={name}. Correct one.")
     if items.get("perturbation"):
         raise ConfigError("A probe perturbs nothing. Leave perturbation out.")
+    if self_test and (strict or out is not None or json_file is not None):
+        raise ConfigError("--self-test prints its own table. Leave out --strict, --json and out=.")
     config = ProbeConfig(**values)
     scene = None
     if scene_name is not None:
         scene = load_scene(scene_name, overrides=scene_overrides(items, scene_name), extra=extra)
     policy = load_policy(
         name,
-        scene=scene_name,
+        scene=scene_name or (None if dataset is None else scene_of(Path(dataset))),
         overrides=item_overrides(items, "policy", name),
         extra_dirs=extra,
     )
@@ -156,8 +166,8 @@ def _run(
     from robogen.probe import probe as run
     from robogen.probe.run import moments, reading_of
 
-    console, progress = common.output(), common.progress_console()
-    with _Progress(progress) as shown:
+    console = common.output()
+    with _Progress() as shown:
         data = _data(policy, scene, dataset, foreign, config, shown)
         samples, lacks = moments(policy, data, scene, config, name=name)
         result = run(
@@ -200,7 +210,7 @@ def _self_test(
     from robogen.probe.miswired import faults
     from robogen.probe.run import probe as run
 
-    with _Progress(common.progress_console()) as shown:
+    with _Progress() as shown:
         data = _data(policy, scene, dataset, foreign, config, shown)
         offered = data.spec if scene is None else scene.spec
         policy.fit(offered)
@@ -250,28 +260,23 @@ def _data(
             seed=config.seed,
             progress=lambda done, total: shown.at("Demonstrations", done, total),
         )
-    action = None
-    if "action" in foreign:
-        from robogen.policies.declared import action_spec
-
-        action = action_spec(foreign["action"])
     return from_dataset(
         Path(dataset),
         config.episodes,
         seed=config.seed,
         cameras=foreign.get("cameras"),
         state=foreign.get("state"),
-        action=action,
+        action=foreign.get("action"),
+        orientation=foreign.get("orientation"),
     )
 
 
 class _Progress:
-    """Whatever is under way, as one bar, or as lines where there is no terminal."""
+    """What is under way, as one bar, or as lines without a terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         from robogen.cli import bars
 
-        del console
         self._bar = bars.bar()
         self._lines = bars.Lines()
         self._tasks: dict[str, Any] = {}
@@ -313,8 +318,15 @@ def show(result: ProbeResult, console: Console) -> None:
         console.print("[bold green]Nothing suspicious.")
         return
     console.print(f"[bold red]Suspicious: {', '.join(result.suspicious)}.", soft_wrap=True)
+    if not agreement.agrees:
+        console.print(
+            "Before anything else: is this the right checkpoint for these demonstrations, and is "
+            "its state normalised as in training?",
+            soft_wrap=True,
+        )
     if result.remedies:
         console.print(f"To change: {'; '.join(result.remedies)}.", soft_wrap=True, markup=False)
+    if agreement.mended > agreement.agreement + 0.005:
         console.print(
             f"With that, agreement goes from {100 * agreement.agreement:.0f} % to "
             f"{100 * agreement.mended:.0f} %.",

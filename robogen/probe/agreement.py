@@ -35,6 +35,8 @@ MATERIAL = 0.15
 """Share of the error that another convention must remove to count."""
 ALIKE = 0.03
 """Within this share of the error two conventions cannot be told apart in practice."""
+HELD = 0.1
+"""Least command of a gripper that is always held so, for its sign to say something."""
 AGREES = 0.3
 """Least agreement, as a share of the best constant's error, at which conventions can be judged."""
 _SCALES = {"position scale": slice(0, 3), "rotation scale": slice(3, 6)}
@@ -68,6 +70,19 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """One candidate, everything else as configured."""
+
+    convention: str
+    name: str
+    agreement: float
+    gain: float
+    """Agreement gained over what is configured, with its interval over episodes."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Agreement:
     """Everything the demonstrations say about a policy's conventions."""
 
@@ -78,6 +93,11 @@ class Agreement:
     """With every suspicious convention as its best candidate."""
     moments: int
     episodes: int
+    agrees: bool = True
+    """Whether the policy says about what was demonstrated, at least with what is suspicious put
+    right; where it does not, conventions cannot be judged."""
+    tried: tuple[Tried, ...] = ()
+    """Every candidate against the conventions as configured."""
     remark: str = ""
     """What limits the whole."""
 
@@ -123,8 +143,10 @@ def measure(
     first = judge.score(reading)
     adopted: list[tuple[Candidate, Score, Score]] = []
     now, current = first, reading
+    every: tuple[Tried, ...] = ()
     while True:
         tried = _tried(judge, current, samples, adopted, progress)
+        every = every or tuple(_told(judge, first, *entry) for entry in tried)
         best = _most_helpful(judge, now, tried)
         if best is None:  # a wrong scale looks like caution while other things are wrong
             scale = _wrong_scale(judge, current, {entry[0].convention for entry in adopted})
@@ -134,11 +156,13 @@ def measure(
         adopted.append((best[0], now, best[1]))
         current, now = best[0].reading, best[1]
     agrees = now.agreement >= AGREES
-    findings = [_finding(reading, *entry) for entry in adopted]
+    findings = [_finding(reading, *entry, agrees=agrees) for entry in adopted]
     done = {entry[0].convention for entry in adopted}
     for convention in CONVENTIONS:
         group = [(c, s) for c, s in tried if c.convention == convention]
-        if group and convention not in done:
+        if group and convention == "gripper" and not judge.used[-1]:
+            findings.append(_held_gripper(judge, current, now, group, agrees=agrees))
+        elif group and convention not in done:
             findings.append(_judged(judge, current, now, group, agrees=agrees))
     findings += [
         _scale_finding(judge, current, now, convention)
@@ -152,6 +176,8 @@ def measure(
         mended=now.agreement,
         moments=len(samples),
         episodes=episodes,
+        agrees=agrees,
+        tried=every,
         remark=_remark(now, agrees, judge, adopted),
     )
 
@@ -226,16 +252,32 @@ def _most_helpful(judge: Judge, now: Score, tried: _Tried) -> tuple[Candidate, S
     return candidate, score
 
 
-def _finding(reading: Reading, candidate: Candidate, before: Score, after: Score) -> Finding:
+def _told(judge: Judge, first: Score, candidate: Candidate, score: Score) -> Tried:
+    gain, low, high = judge.gain(first, score)
+    return Tried(
+        convention=candidate.convention,
+        name=candidate.name,
+        agreement=score.agreement,
+        gain=gain,
+        low=low,
+        high=high,
+    )
+
+
+def _finding(
+    reading: Reading, candidate: Candidate, before: Score, after: Score, *, agrees: bool
+) -> Finding:
+    # Smaller commands are nearer to any demonstration where predictions know nothing of it.
+    judged = agrees or candidate.convention not in _SCALES
     return Finding(
         convention=candidate.convention,
         configured=configured(reading, candidate.convention),
         best=candidate.name,
         agreement=before.agreement,
         best_agreement=after.agreement,
-        verdict=Verdict.SUSPICIOUS,
-        note=f"looks like {candidate.name}",
-        remedy=candidate.remedy,
+        verdict=Verdict.SUSPICIOUS if judged else Verdict.CANNOT_TELL,
+        note=f"looks like {candidate.name}" if judged else "agreement is low at every scale",
+        remedy=candidate.remedy if judged else "",
     )
 
 
@@ -253,8 +295,6 @@ def _judged(judge: Judge, reading: Reading, now: Score, group: _Tried, *, agrees
     told = len(same) + len(unsure) < len(group)
     verdict = Verdict.OK if told else Verdict.CANNOT_TELL
     note = _untold(same, unsure, len(group))
-    if convention == "gripper" and not judge.used[-1]:
-        note = "the demonstrations never move the gripper"
     if not agrees:
         verdict, note = Verdict.CANNOT_TELL, "agreement is low under every candidate"
     return Finding(
@@ -265,6 +305,37 @@ def _judged(judge: Judge, reading: Reading, now: Score, group: _Tried, *, agrees
         best_agreement=score.agreement,
         verdict=verdict,
         note=note,
+    )
+
+
+def _held_gripper(
+    judge: Judge, reading: Reading, now: Score, group: _Tried, *, agrees: bool
+) -> Finding:
+    """A gripper that no demonstration moves: does the policy at least hold it the same way?"""
+    off = [(judge.gripper_off(candidate.reading), candidate) for candidate, _ in group]
+    least, best = min(off, key=lambda entry: entry[0])
+    mine = judge.gripper_off(reading)
+    held = judge.gripper_held
+    known = agrees and abs(held) > HELD and reading.action.mode != "native"
+    near = 0.5 * abs(held)
+    verdict, note = Verdict.CANNOT_TELL, "the demonstrations never move the gripper"
+    if known and mine > 2.0 * near and least < near:
+        verdict = Verdict.SUSPICIOUS
+        note = f"looks like {best.name}; demonstrations hold it at {held:+.2g}"
+    elif known and mine <= near < max(distance for distance, _ in off):
+        verdict = Verdict.OK
+        same = [candidate.name for distance, candidate in off if distance <= near]
+        note = f"held at {held:+.2g}, as demonstrated"
+        note += f"; as good: {', '.join(same)}" if same else ""
+    return Finding(
+        convention="gripper",
+        configured=configured(reading, "gripper"),
+        best=best.name,
+        agreement=now.agreement,
+        best_agreement=now.agreement,
+        verdict=verdict,
+        note=note,
+        remedy=best.remedy if verdict is Verdict.SUSPICIOUS else "",
     )
 
 

@@ -179,6 +179,13 @@ def _of_state(policy: Policy, scene: SceneSpec) -> Iterator[Fault]:
                 expected=(part,),
                 policy=Miswired(policy, observation=replace(own, state=wrong)),
             )
+    if own.state:
+        yield Fault(
+            name="state not sent",
+            convention="low agreement",
+            expected=(),
+            policy=Miswired(policy, see=lambda o: o._replace(state=np.zeros_like(o.state))),
+        )
     statistics = policy.normalization().get("state")
     if statistics is None or statistics.mean is None or statistics.std is None:
         return
@@ -249,6 +256,12 @@ def _of_actions(policy: Policy) -> Iterator[Fault]:
             return chunks
 
         yield said("gripper from 0 to 1", "gripper", f"{own.gripper}, unit", halved)
+
+    def late(chunks: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([chunks[:, 1:], chunks[:, -1:]], axis=1)
+
+    if own.chunk > own.execute:
+        yield said("chunks one step late", "timing", "1 steps later", late)
     if own.mode not in TOOL_MODES:
         return
     mode = "absolute_eef" if own.mode == "delta_eef" else "delta_eef"

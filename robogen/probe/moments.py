@@ -72,7 +72,8 @@ def sample(
                     "state part of the demonstrations",
                     part,
                     data.sizes,
-                    "The policy reads it, so demonstrations must have it.",
+                    "The policy reads it, so demonstrations must have it; in other people's "
+                    "datasets, state='{PART: SIZE, ...}' says what observation.state holds.",
                 )
             )
     each = max(2, round(frames / len(data.episodes)))

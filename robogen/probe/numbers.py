@@ -65,6 +65,13 @@ def policy_actions(data: Data, spec: ActionSpec) -> Floats | None:
     """Demonstrated actions (n, dim) as this policy would say them; None where modes differ."""
     if data.action.mode != spec.mode:
         return None
+    units = np.ones(len(data.episodes[0].actions[0]))
+    if spec.mode == "delta_eef":
+        units[:3] = data.action.scale_position / spec.scale_position
+    if spec.mode in ("delta_eef", "delta_joint"):
+        units[3 if spec.mode == "delta_eef" else 0 : -1] = (
+            data.action.scale_rotation / spec.scale_rotation
+        )
     rows = []
     for episode in data.episodes:
         _, rotation = poses(episode.state)
@@ -72,7 +79,8 @@ def policy_actions(data: Data, spec: ActionSpec) -> Floats | None:
             return None
         for step, action in enumerate(episode.actions):
             turn = np.eye(3) if rotation is None else rotation[step]
-            rows.append(from_scene(action, spec, lambda turn=turn: turn))  # type: ignore[misc]
+            scaled = action * units
+            rows.append(from_scene(scaled, spec, lambda turn=turn: turn))  # type: ignore[misc]
     return np.stack(rows)
 
 

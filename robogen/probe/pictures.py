@@ -33,12 +33,18 @@ def contact_sheet(
     names = [camera.name for camera in reading.observation.cameras]
     if not names:
         return None
-    rows: list[tuple[str, Reading, bool]] = [("as configured", reading, False)]
+    now = f"as configured: {100 * agreement.agreement:.0f} %"
+    rows: list[tuple[str, Reading, bool]] = [(now, reading, False)]
     wrong = {f.convention: f.best for f in agreement.findings if f.verdict is Verdict.SUSPICIOUS}
+    scores = {(t.convention, t.name): t.agreement for t in agreement.tried}
     for option in all_candidates(reading, list(samples)):
         if option.reading.query != reading.query and _of_images(option):
             named = wrong.get(option.convention) == option.name
-            rows.append((f"{option.convention}: {option.name}", option.reading, named))
+            score = scores.get((option.convention, option.name))
+            title = f"{option.convention} {option.name}"
+            if score is not None:
+                title += f": {100 * score:.0f} %"
+            rows.append((title, option.reading, named))
     places = np.linspace(0, len(samples) - 1, MOMENTS + 2).round().astype(int)[1:-1]
     columns = len(places) * len(names)
     width = GAP + columns * (TILE + GAP)

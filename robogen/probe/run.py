@@ -59,7 +59,8 @@ class ProbeResult:
     @property
     def suspicious(self) -> tuple[str, ...]:
         """Names of everything that looks wrong."""
-        found = [f.convention for f in self.agreement.findings if f.verdict is Verdict.SUSPICIOUS]
+        found = [] if self.agreement.agrees else ["low agreement"]
+        found += [f.convention for f in self.agreement.findings if f.verdict is Verdict.SUSPICIOUS]
         found += [n.what for n in self.numbers if n.verdict is Verdict.SUSPICIOUS]
         found += [
             f"action dimension {d.dimension}"

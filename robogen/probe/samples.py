@@ -19,8 +19,19 @@ from robogen.datasets.demos import DemoDataset
 from robogen.datasets.lerobot_reader import LeRobotDataset
 from robogen.datasets.schema import DemoMeta
 from robogen.errors import ConfigError, RecordsError
+from robogen.policies.declared import action_spec
+from robogen.probe.frames import Again, held, upright
+from robogen.scenes.adapters.family import load_family
 from robogen.scenes.base import Scene
-from robogen.specs import TOOL_MODES, ActionSpec, ObservationSpec, SceneSpec, canonical, turned
+from robogen.specs import (
+    TOOL_MODES,
+    ActionSpec,
+    ObservationSpec,
+    Orientation,
+    SceneSpec,
+    canonical,
+    turned,
+)
 
 Floats = NDArray[np.float64]
 _POSE = ("eef_pos", "eef_rot6d")
@@ -50,6 +61,8 @@ class Data:
     sizes: Mapping[str, int]
     """State parts that are there or follow from what is."""
     cameras: tuple[str, ...]
+    orientation: Orientation = "upright"
+    """How the frames were recorded, before they were made upright."""
     episodes: Sequence[Episode] = field(default_factory=list)
 
     @property
@@ -63,6 +76,7 @@ class Data:
             action_modes=dict.fromkeys(modes, canonical(self.action).dim),
             control_hz=self.action.control_hz,
             horizon=max((len(e.actions) for e in self.episodes), default=1),
+            orientation=self.orientation,
         )
 
     def all_state(self, parts: Sequence[str]) -> Floats:
@@ -136,25 +150,26 @@ def from_scene(
     )
     # Other episodes than anybody collects: a policy may know those by heart. Disturbed as
     # demonstrations are, where that means something, so that there is something to correct.
-    recipe = CollectionRecipe(seed=2**20 + seed, render=meta.render)
+    # In the nominal words: a policy need not know others to have its conventions right.
+    recipe = CollectionRecipe(seed=2**20 + seed, render=meta.render, paraphrases=False)
     if not takes_changes(scene):
         recipe = replace(recipe, noise_share=0.0)
+    later = scene.spec.render == "native"  # where a frame takes as long as a hundred steps
     found: list[Episode] = []
     for index in range(3 * episodes):
         progress(len(found), episodes)
-        demo = demonstrate(scene, index, recipe, meta=meta)
+        demo = demonstrate(scene, index, recipe, meta=meta, watched=lambda step: not later)
         if demo is not None:
-            images = {
-                name: np.stack([turned(f, scene.spec.orientation) for f in frames])
-                for name, frames in demo.images.items()
-            }
+            frames = held(upright(demo.images, scene.spec.orientation))
+            if later:
+                frames = Again(scene, demo, recipe, meta)
             found.append(
                 Episode(
                     number=index,
                     instruction=demo.info.instruction,
                     actions=_canonical(demo.action, action, {}),
                     state=split(demo.state, meta.state),
-                    frames=_held(images),
+                    frames=frames,
                 )
             )
         if len(found) == episodes:
@@ -170,14 +185,9 @@ def from_scene(
         action=action,
         sizes=offered,
         cameras=scene.spec.cameras,
+        orientation=scene.spec.orientation,
         episodes=found,
     )
-
-
-def _held(
-    images: Mapping[str, NDArray[np.uint8]],
-) -> Callable[[str, Sequence[int]], NDArray[np.uint8]]:
-    return lambda camera, steps: images[camera][list(steps)]
 
 
 def from_dataset(
@@ -187,7 +197,8 @@ def from_dataset(
     seed: int,
     cameras: Mapping[str, str] | None = None,
     state: Mapping[str, int] | None = None,
-    action: ActionSpec | None = None,
+    action: ActionSpec | Mapping[str, Any] | None = None,
+    orientation: Orientation | None = None,
 ) -> Data:
     """Demonstrations from a folder: robogen's own, or any LeRobotDataset.
 
@@ -197,18 +208,41 @@ def from_dataset(
         seed: Chooses them.
         cameras: For other people's datasets: scene camera to feature.
         state: For other people's datasets: parts of ``observation.state`` and their sizes.
-        action: For other people's datasets: how their actions are meant.
+        action: For other people's datasets: how their actions are meant; of fields alone, size
+            and control rate are the data's unless given.
+        orientation: How their frames are turned; None: as the folder says, or as the scene's
+            policies expect where robogen recorded them, else upright.
 
     Raises:
         ConfigError: The folder is other people's, and it is not said what its numbers mean.
         RecordsError: It is no dataset, or damaged.
     """
     if (folder / "robogen" / "meta.json").exists() or (folder / "meta.json").exists():
-        return _own(DemoDataset(folder), episodes, seed)
-    return _foreign(LeRobotDataset(folder), episodes, seed, cameras, state, action)
+        own = DemoDataset(folder)
+        return _own(own, episodes, seed, orientation or _recorded(own.meta.scene))
+    return _foreign(LeRobotDataset(folder), episodes, seed, cameras, state, action, orientation)
 
 
-def _own(dataset: DemoDataset, episodes: int, seed: int) -> Data:
+def scene_of(folder: Path) -> str | None:
+    """The scene that a folder's demonstrations are of, where robogen recorded them."""
+    if (folder / "robogen" / "meta.json").exists() or (folder / "meta.json").exists():
+        return DemoDataset(folder).meta.scene
+    if not (folder / "meta").is_dir():
+        return None
+    scene = (LeRobotDataset(folder).conventions or {}).get("scene")
+    return None if scene is None else str(scene)
+
+
+def _recorded(scene: str) -> Orientation:
+    """How robogen records the frames of a scene: as its family's policies expect them."""
+    family, _, task = scene.partition("/")
+    try:
+        return load_family(family, task).orientation if task else "upright"
+    except ConfigError:  # a family of somebody's own, which is not here
+        return "upright"
+
+
+def _own(dataset: DemoDataset, episodes: int, seed: int, orientation: Orientation) -> Data:
     meta = dataset.meta
     found = []
     for index in _chosen(dataset.indices, episodes, seed, dataset.folder):
@@ -220,7 +254,7 @@ def _own(dataset: DemoDataset, episodes: int, seed: int) -> Data:
                 instruction=demo.info.instruction,
                 actions=_canonical(demo.action, meta.action, parts),
                 state=parts,
-                frames=_held(demo.images),
+                frames=held(upright(demo.images, orientation)),
             )
         )
     return Data(
@@ -228,6 +262,7 @@ def _own(dataset: DemoDataset, episodes: int, seed: int) -> Data:
         action=meta.action,
         sizes=derivable(meta.state),
         cameras=tuple(camera.name for camera in meta.cameras),
+        orientation=orientation,
         episodes=found,
     )
 
@@ -238,11 +273,16 @@ def _foreign(
     seed: int,
     cameras: Mapping[str, str] | None,
     state: Mapping[str, int] | None,
-    action: ActionSpec | None,
+    said: ActionSpec | Mapping[str, Any] | None,
+    orientation: Orientation | None,
 ) -> Data:
     about = dataset.conventions or {}
-    if action is None and "action" in about:
-        action = ActionSpec(**about["action"])
+    size = int(np.prod(dataset.feature("action").shape))
+    action = ActionSpec(**about["action"]) if "action" in about else None
+    if isinstance(said, ActionSpec):
+        action = said
+    elif said is not None:
+        action = action_spec({"dim": size, "control_hz": dataset.fps, **said})
     if state is None and "state" in about:
         state = {str(name): int(size) for name, size in about["state"]}
     if cameras is None:
@@ -251,8 +291,12 @@ def _foreign(
         raise ConfigError(
             f"{dataset.folder} does not say what its actions mean. Say it, e.g. action='{{mode: "
             "delta_eef, gripper: close_positive}' (keys: see docs/probe.md); its frame rate is "
-            f"{dataset.fps:g} Hz and its actions have "
-            f"{dataset.feature('action').shape[-1]} numbers."
+            f"{dataset.fps:g} Hz and its actions have {size} numbers."
+        )
+    if action.dim != size:
+        raise ConfigError(
+            f"Actions are said to have {action.dim} numbers, and those of {dataset.folder} have "
+            f"{size}. Correct action.dim, or leave it out."
         )
     for feature in cameras.values():
         dataset.feature(feature)
@@ -263,7 +307,7 @@ def _foreign(
                 f"state names {sum(state.values())} numbers ({dict(state)}), and observation.state "
                 f"of {dataset.folder} has {have}. Correct the sizes."
             )
-    turn = about.get("orientation", "upright")
+    turn: Orientation = orientation or about.get("orientation", "upright")
     found = []
     indices = [row.index for row in dataset.episodes]
     for index in _chosen(indices, episodes, seed, dataset.folder):
@@ -290,6 +334,7 @@ def _foreign(
         action=action,
         sizes=derivable(state or {}),
         cameras=tuple(cameras),
+        orientation=turn,
         episodes=found,
     )
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from robogen.policies.base import Policy
+from robogen.errors import PolicyError
+from robogen.policies.base import Policy, RowsFailed
 from robogen.probe.candidates import Reading, commands, observe, rearranged
 from robogen.probe.moments import AHEAD, Sample
 from robogen.rollout.loop import padded
@@ -107,8 +108,30 @@ class Judge:
             part = observations[begin : begin + self._batch]
             numbers = list(range(len(part)))
             self._policy.reset(numbers, [1000 * draw + begin + n for n in numbers])
-            rows += list(padded(self._policy, numbers, part, self._batch)[:, : self.actions])
+            try:
+                answer = padded(self._policy, numbers, part, self._batch)
+            except RowsFailed as failed:
+                raise PolicyError(
+                    f"The policy did not answer {len(failed.failures)} of {len(part)} questions "
+                    f"({next(iter(failed.failures.values()))}). A probe needs every answer; mend "
+                    "that and run it again."
+                ) from failed
+            rows += list(self._checked(answer)[:, : self.actions])
         return np.stack(rows)
+
+    def _checked(self, answer: Floats) -> Floats:
+        action = self._policy.spec.action
+        if answer.shape[1:] != (action.chunk, action.dim):
+            raise PolicyError(
+                f"The policy returned actions of shape {answer.shape[1:]} where its spec promises "
+                f"{(action.chunk, action.dim)} (chunk, dim). Correct the spec or the policy."
+            )
+        if not np.isfinite(answer).all():
+            raise PolicyError(
+                f"The policy returned {np.count_nonzero(~np.isfinite(answer))} values that are NaN "
+                "or infinite on demonstrated observations. Look for a missing normalisation."
+            )
+        return answer
 
     def _read(self, reading: Reading) -> Floats:
         """Answers as canonical commands (draws, n, K, A), before axes and scales; read once."""
@@ -161,6 +184,16 @@ class Judge:
         both = np.array([x.ravel(), y.ravel()])
         follows = float(np.corrcoef(both)[0, 1]) if x.std() > 0.0 else 0.0
         return Scale(slope, slope - reach, slope + reach, follows)
+
+    def gripper_off(self, reading: Reading) -> float:
+        """Mean distance of predicted from demonstrated gripper commands, which are -1 to 1."""
+        said = rearranged(self._read(reading), reading, self._data)[..., -1]
+        return float(np.abs(said - self._demonstrated(reading)[..., -1]).mean())
+
+    @property
+    def gripper_held(self) -> float:
+        """Mean demonstrated gripper command."""
+        return float(self._wanted[..., -1].mean())
 
     def gain(self, before: Score, after: Score) -> tuple[float, float, float]:
         """Mean error removed, with its interval over episodes."""

@@ -1,4 +1,4 @@
-"""Under realtime the world goes on while the policy thinks, and the robot holds what it was told."""
+"""Under realtime the world goes on while the policy thinks; the robot holds its command."""
 
 from __future__ import annotations
 
