@@ -91,24 +91,38 @@ def recipe_difference(
     return RecipeDifference(
         change=Estimate(change, max(-1.0, change - reach), min(1.0, change + reach)),
         p=float(2 * stats.t.sf(abs(change) / error, freedom)),
-        seeds_needed=seeds_needed(change, math.sqrt(sum(variances) / 2), alpha=alpha / tests),
+        seeds_needed=seeds_needed(
+            change,
+            *(math.sqrt(variance) for variance in variances),
+            alpha=alpha / tests,
+            least=min(r.size for r in rates) + 1,
+        ),
     )
 
 
 def seeds_needed(
-    change: float, sd: float, *, alpha: float = 0.05, power: float = 0.8
+    change: float,
+    sd: float,
+    other_sd: float | None = None,
+    *,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    least: int = 2,
 ) -> int | None:
-    """Seeds per recipe at which a two-sided t test shows a difference.
+    """Seeds per recipe at which Welch's two-sided test shows a difference.
 
     Args:
         change: True difference of the mean rates.
-        sd: Standard deviation between seeds, of either recipe.
+        sd: Standard deviation between seeds of one recipe.
+        other_sd: Of the other; None: the same.
         alpha: Level of the test.
         power: Probability to show it.
+        least: Smallest answer; what was seen with fewer seeds has not shown it.
     """
-    for seeds in range(2, MOST_SEEDS + 1):
-        freedom = 2 * seeds - 2
-        shift = abs(change) / (sd * math.sqrt(2 / seeds))
+    one, two = sd**2, sd**2 if other_sd is None else other_sd**2
+    for seeds in range(least, MOST_SEEDS + 1):
+        freedom = (one + two) ** 2 * (seeds - 1) / (one**2 + two**2)
+        shift = abs(change) / math.sqrt((one + two) / seeds)
         edge = stats.t.ppf(1 - alpha / 2, freedom)
         if stats.nct.sf(edge, freedom, shift) >= power:
             return seeds
