@@ -128,6 +128,8 @@ def compare(
         both = ", ".join(sorted(set(sides[0]) & set(sides[1])))
         raise ConfigError(f"{both} is on both sides of the comparison. Choose different policies.")
     what = _settled(what, sides)
+    for run, side in zip((first, last), sides, strict=True):
+        _refuse_twins(run, side)
     obstacle = _obstacle(first, last)
     tables = _by_cell(first, sides[0]), _by_cell(last, sides[1])
     cells = [cell for cell in tables[0] if cell in tables[1]]
@@ -193,6 +195,30 @@ def _settled(what: What | None, sides: tuple[tuple[str, ...], tuple[str, ...]]) 
             "name them all, or compare these very weights with --of checkpoints."
         )
     return what
+
+
+def _refuse_twins(run: Run, side: Sequence[str]) -> None:
+    """Seeds of a recipe are different trainings; the same weights under two names are not.
+
+    Raises:
+        ConfigError: Two policies of a side have one identity.
+    """
+    seen: dict[str, str] = {}
+    for name in side:
+        by_scene = run.manifest.get("policies", {}).get(name, {})
+        told = {
+            scene: {k: v for k, v in about.items() if k not in ("spec", "deterministic")}
+            for scene, about in by_scene.items()
+            if isinstance(about, Mapping)
+        }
+        if not any(told.values()):
+            continue  # it does not say what it is
+        twin = seen.setdefault(repr(sorted(told.items())), name)
+        if twin != name:
+            raise ConfigError(
+                f"'{twin}' and '{name}' are the same policy under two names (their checkpoints "
+                "have one hash), so they are one seed and not two. Name each training once."
+            )
 
 
 def _obstacle(first: Run, last: Run) -> str:

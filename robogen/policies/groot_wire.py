@@ -111,6 +111,11 @@ def address(url: object) -> str:
         good = parts.scheme == "tcp" and bool(parts.hostname) and parts.path in ("", "/")
     except ValueError:
         good, port = False, None
+    if good and (parts.username or parts.password):
+        raise ConfigError(
+            "A server's address must not hold a name or password, because addresses are recorded. "
+            "Leave them out; a token goes into the environment variable api_token_env names."
+        )
     if not good or not text:
         raise ConfigError(
             f"A GR00T server is addressed as tcp://host:port or host:port, got {url!r}. Correct it."

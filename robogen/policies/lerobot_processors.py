@@ -23,6 +23,11 @@ STATE = "observation.state"
 ACTION = "action"
 
 _NORMALIZERS = {PREPROCESSOR: "normalizer_processor", POSTPROCESSOR: "unnormalizer_processor"}
+_CLASSES = {
+    "NormalizerProcessorStep": "normalizer_processor",
+    "UnnormalizerProcessorStep": "unnormalizer_processor",
+}
+"""Names under which LeRobot registers the steps of these classes; a file may say either."""
 _NEEDED = {
     "MEAN_STD": ("mean", "std"),
     "MIN_MAX": ("min", "max"),
@@ -94,7 +99,7 @@ def _step(path: Path, file: str, step: Mapping[str, Any]) -> Step:
         for key, array in _arrays(place, file).items():
             feature, _, stat = key.rpartition(".")
             stats.setdefault(feature, {})[stat] = array
-    return Step(name=name, config=config, stats=stats)
+    return Step(name=_CLASSES.get(name.rpartition(".")[2], name), config=config, stats=stats)
 
 
 def _arrays(place: Path, file: str) -> dict[str, NDArray[np.float64]]:
@@ -121,7 +126,7 @@ def check_statistics(path: Path, file: str, steps: tuple[Step, ...]) -> None:
     Raises:
         PolicyError: There is no normalising step, or it lacks a statistic.
     """
-    if not any("normaliz" in step.name.lower() for step in steps):
+    if not any(_normalises(file, step) for step in steps):
         raise PolicyError(
             f"{path / file} has no normalising step (it has "
             f"{', '.join(step.name for step in steps) or 'no steps'}), so numbers would pass as "
@@ -142,6 +147,13 @@ def check_statistics(path: Path, file: str, steps: tuple[Step, ...]) -> None:
                     "(make_pre_post_processors(config, dataset_stats=...)). Or accept it: "
                     f"{_ACCEPT}."
                 )
+
+
+def _normalises(file: str, step: Step) -> bool:
+    """Whether a step scales numbers: LeRobot's own, or a model's that brings numbers for it."""
+    if step.name == _NORMALIZERS[file]:
+        return True
+    return "normaliz" in step.name.lower() and bool(step.stats or step.config)
 
 
 def _scaled(path: Path, file: str, step: Step) -> dict[str, str]:

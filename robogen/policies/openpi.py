@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import uuid
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robogen.errors import ConfigError, PolicyError, SpecError
+from robogen.errors import ConfigError, PolicyError, PolicyUnavailable, SpecError
 from robogen.policies import wire
 from robogen.policies.base import Policy
 from robogen.policies.declared import action_spec, blank, observation_spec
@@ -22,15 +21,16 @@ from robogen.policies.remote import CallFailed, RemotePool, chunk_of, gripper_de
 from robogen.policies.served import (
     OURS,
     Served,
+    differences,
+    digest,
     nothing_declared,
     refuse_differences,
+    renaming,
     understood,
 )
 from robogen.policies.websocket import Link, address, on_each
 from robogen.specs import ActionSpec, Observation, ObservationSpec, PolicySpec, SceneSpec
 
-_WRIST = ("wrist", "hand", "gripper")
-"""What names of cameras on the arm contain."""
 _TRY_OUTS = 4
 """Requests before the first episode, for servers that fail now and then."""
 
@@ -64,6 +64,7 @@ class OpenPIPolicy(Policy):
         warm_up_s: Deadline of that.
         api_key_env: Environment variable that holds the server's key.
         max_answer_mb: Largest answer.
+        ignore_metadata: Keys of the servers' metadata that do not tell one policy from another.
         label: What the server serves, for the manifest; the protocol does not say.
         deterministic: Whether equal observations give bit-equal actions.
 
@@ -101,6 +102,7 @@ class OpenPIPolicy(Policy):
         warm_up_s: float = 300.0,
         api_key_env: str | None = None,
         max_answer_mb: float = 16.0,
+        ignore_metadata: Sequence[str] = (),
         label: str | None = None,
         deterministic: bool = False,
     ) -> None:
@@ -133,6 +135,7 @@ class OpenPIPolicy(Policy):
         self._wait_s, self._warm_up, self._warm_up_s = wait_s, warm_up, warm_up_s
         self._deadline_s = deadline_s
         self._label = label
+        self._ignored = frozenset(map(str, ignore_metadata))
         self._token = uuid.uuid4().hex
         """Tells this client's rows from those of others at a server."""
         self._episodes: dict[int, tuple[int, int]] = {}
@@ -148,7 +151,9 @@ class OpenPIPolicy(Policy):
         headers, limit = _headers(api_key_env), int(1e6 * max_answer_mb)
         urls = [address(url) for url in ([servers] if isinstance(servers, str) else servers or ())]
         self._links = [
-            Link(url, headers=headers, limit=limit) for _ in range(connections) for url in urls
+            Link(url, headers=headers, limit=limit, check=self._refuse_another)
+            for _ in range(connections)
+            for url in urls
         ]
         self._pool: RemotePool[Link, bytes] = RemotePool(
             endpoints=self._links,
@@ -228,13 +233,31 @@ class OpenPIPolicy(Policy):
             )
         (url, first), *others = there.items()
         for other, data in others:
-            if data.get(OURS) != first.get(OURS):
+            if different := differences(first, data, self._ignored):
                 raise SpecError(
-                    f"The servers serve different policies: {url} has {_summary(first)}, {other} "
-                    f"has {_summary(data)}. Name servers of one policy."
+                    f"The servers serve different policies: {url} and {other} differ in "
+                    f"{different}. Name servers of one policy. What may differ, a host's name say, "
+                    "is named in policy.NAME.ignore_metadata=[KEY]."
                 )
-        # Of what others say, a host name for example may differ.
-        return {k: v for k, v in first.items() if all(d.get(k) == v for _, d in others)}
+        return {key: value for key, value in first.items() if key not in self._ignored}
+
+    def _refuse_another(self, link: Link) -> None:
+        """A server that was started again may have another checkpoint.
+
+        Raises:
+            PolicyUnavailable: It has.
+        """
+        if self._metadata is None:
+            return
+        found = link.metadata if isinstance(link.metadata, Mapping) else {}
+        if different := differences(self._metadata, found, self._ignored):
+            raise PolicyUnavailable(
+                f"{link} serves another policy than the study began with: they differ in "
+                f"{different}. Episodes of both must not mix, so the study stops. Serve the first "
+                "again and give the same command to go on, or evaluate the other one in another "
+                "run folder. What changes at every start of a server is named in "
+                "policy.NAME.ignore_metadata=[KEY]."
+            )
 
     def _take(self, served: Served | None) -> None:
         """Take what the server says of its policy, or compare it with the layout."""
@@ -258,7 +281,7 @@ class OpenPIPolicy(Policy):
         wanted = {key: picture.camera for key, picture in self._layout.images.items()}
         if all(camera in scene.cameras for camera in wanted.values()):
             return
-        pairs = ", ".join(f"{key}: {name}" for key, name in _rename(wanted, scene.cameras).items())
+        pairs = ", ".join(f"{key}: {name}" for key, name in renaming(wanted, scene.cameras).items())
         raise SpecError(
             f"The layout sends cameras {', '.join(dict.fromkeys(wanted.values()))}, and scene "
             f"'{scene.name}' has {', '.join(scene.cameras) or 'none'}. Say which is which, for "
@@ -329,11 +352,11 @@ class OpenPIPolicy(Policy):
 
     def identity(self) -> dict[str, str]:
         """What the layout and the server say of themselves; addresses are no part of it."""
-        found = {"layout": _digest(self._told())}
+        found = {"layout": digest(self._told())}
         if self._served is not None:
             found |= {f"served {key}": value for key, value in self._served.identity.items()}
         else:
-            found["server"] = _digest(self._metadata)
+            found["server"] = digest(self._metadata)
         return found if self._label is None else {**found, "label": str(self._label)}
 
     def _told(self) -> dict[str, Any]:
@@ -363,35 +386,3 @@ def _headers(variable: str | None) -> dict[str, str]:
             "the server's key; the key itself does not belong on the command line."
         )
     return {"Authorization": f"Api-Key {key}"}
-
-
-def _rename(wanted: Mapping[str, str], cameras: Sequence[str]) -> dict[str, str]:
-    """A guess which of a scene's cameras is meant by each key."""
-
-    def on_arm(*names: str) -> bool:
-        return any(word in name.lower() for name in names for word in _WRIST)
-
-    found: dict[str, str] = {}
-    for key, camera in wanted.items():
-        alike = [name for name in cameras if on_arm(name) == on_arm(key, camera)]
-        free = [name for name in alike or cameras if name not in found.values()]
-        best = [camera] if camera in cameras else free or alike or list(cameras) or ["CAMERA"]
-        found[key] = best[0]
-    return found
-
-
-def _summary(metadata: Mapping[str, Any]) -> str:
-    ours = metadata.get(OURS)
-    if not isinstance(ours, Mapping):
-        return "a policy it does not describe"
-    return f"'{ours.get('policy')}' {dict(ours.get('identity') or {})}"
-
-
-def _digest(content: Any) -> str:
-    return hashlib.blake2b(wire.pack(_ordered(content)), digest_size=12).hexdigest()
-
-
-def _ordered(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {str(key): _ordered(content[key]) for key in sorted(content, key=str)}
-    return [_ordered(item) for item in content] if isinstance(content, list | tuple) else content

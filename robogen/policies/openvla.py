@@ -341,6 +341,11 @@ def address(url: object) -> str:
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
+    if good and (parts.username or parts.password):
+        raise ConfigError(
+            "A server's address must not hold a name or password, because addresses are recorded. "
+            "Leave them out, and let a proxy on this machine add them."
+        )
     if not good or not text:
         raise ConfigError(f"servers must be addresses, e.g. http://localhost:8000; got {url!r}.")
     return whole.rstrip("/") + (PATH if parts.path in ("", "/") else "")

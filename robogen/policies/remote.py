@@ -68,8 +68,8 @@ class RemotePool(Generic[Endpoint, Payload]):
     """Servers that answer for one policy, each one question at a time.
 
     What ``exchange`` raises decides what happens next: a :class:`CallFailed` is tried again, on
-    another server where there is one; anything else, a plain
-    :class:`~robogen.errors.PolicyError` above all, is this row's answer.
+    another server where there is one; a :class:`~robogen.errors.PolicyUnavailable` ends the call;
+    anything else, a plain :class:`~robogen.errors.PolicyError` above all, is this row's answer.
 
     Args:
         endpoints: Addresses, or connections of the transport; ``str`` names them in messages. One
@@ -266,6 +266,10 @@ class _Call(Generic[Endpoint, Payload]):
 
     def _failed(self, row: _Row, lane: _Lane[Endpoint], error: Exception) -> None:
         pool, now = self._pool, time.monotonic()
+        if isinstance(error, PolicyUnavailable):  # the transport itself knows that it is over
+            self.unavailable = error
+            self._stopped = True
+            return
         out_of_patience = now - self._heard > PATIENCE_S
         out_of_tries = row.tries >= pool._most or out_of_patience
         if isinstance(error, NoAnswer):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from robogen.errors import ConfigError, SpecError
+from robogen.policies import wire
 from robogen.policies.base import Policy
 from robogen.policies.declared import action_spec, observation_spec
 from robogen.policies.layout import Layout
@@ -17,6 +19,9 @@ OURS = "robogen"
 client then says which episode it belongs to."""
 _IN_LAYOUT = ("cameras", "state", "instruction")
 """Fields of an observation spec that the layout has."""
+
+_WRIST = ("wrist", "hand", "gripper")
+"""What names of cameras on the arm contain."""
 
 
 class Served(NamedTuple):
@@ -120,3 +125,46 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def differences(first: Mapping[str, Any], other: Mapping[str, Any], ignored: frozenset[str]) -> str:
+    """In which keys two servers' metadata differ, with both values; empty where in none."""
+    keys = [key for key in dict.fromkeys([*first, *other]) if key not in ignored]
+    return "; ".join(
+        f"{key} ({_short(first.get(key))} and {_short(other.get(key))})"
+        for key in keys
+        if digest(first.get(key)) != digest(other.get(key))
+    )
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping) and "policy" in value:  # of a `robogen serve`
+        value = {"policy": value.get("policy"), "identity": value.get("identity")}
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}..."
+
+
+def digest(content: Any) -> str:
+    """Hash of anything a message can hold."""
+    return hashlib.blake2b(wire.pack(_ordered(content)), digest_size=12).hexdigest()
+
+
+def _ordered(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {str(key): _ordered(content[key]) for key in sorted(content, key=str)}
+    return [_ordered(item) for item in content] if isinstance(content, list | tuple) else content
+
+
+def renaming(wanted: Mapping[str, str], cameras: Sequence[str]) -> dict[str, str]:
+    """A guess which of a scene's cameras is meant by each key."""
+
+    def on_arm(*names: str) -> bool:
+        return any(word in name.lower() for name in names for word in _WRIST)
+
+    found: dict[str, str] = {}
+    for key, camera in wanted.items():
+        alike = [name for name in cameras if on_arm(name) == on_arm(key, camera)]
+        free = [name for name in alike or cameras if name not in found.values()]
+        best = [camera] if camera in cameras else free or alike or list(cameras) or ["CAMERA"]
+        found[key] = best[0]
+    return found

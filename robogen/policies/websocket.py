@@ -61,10 +61,19 @@ class Link:
         url: The server.
         headers: Sent with the handshake.
         limit: Largest answer [bytes].
+        check: Looks at the metadata of every new connection, and may refuse it.
     """
 
-    def __init__(self, url: str, *, headers: Mapping[str, str], limit: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        limit: int,
+        check: Callable[[Link], None] = lambda link: None,
+    ) -> None:
         self.url = url
+        self._check = check
         self._headers = dict(headers)
         self._limit = limit
         self._socket: Any = None
@@ -121,6 +130,11 @@ class Link:
                 socket.SOL_SOCKET, socket.SO_SNDTIMEO, _interval(within_s)
             )
         self.metadata = self._receive(within_s, within_s)
+        try:
+            self._check(self)
+        except PolicyError:
+            self.drop()
+            raise
 
     def _refused(self, code: int) -> NobodyListens:
         if code in (401, 403):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from robogen.errors import PolicyUnavailable
 from robogen.policies.base import Policy
 from robogen.records.schema import EpisodeKey
 from robogen.rollout.episode import Episode, EpisodeTask, Outcome
@@ -72,6 +73,7 @@ class GroupRunner:
         group = self._enter(scene, policy)
         design = self._design
         fit = fit_policy(group.policy, group.scenes[0])
+        self._refuse_another(scene, policy, group.policy)
 
         def next_episode(slot: int) -> Episode | None:
             key = source()
@@ -98,6 +100,25 @@ class GroupRunner:
             pulse=pulse,
             timing=_timing(design.config),
         )
+
+    def _refuse_another(self, scene: str, name: str, policy: Policy) -> None:
+        """A checkpoint or server may have been exchanged since the study was settled.
+
+        Raises:
+            PolicyUnavailable: It was; the study stops before episodes of both mix.
+        """
+        settled = self._design.identities[f"policy {name} on {scene}"]
+        changed = [
+            f"{key} was {settled.get(key)} and is {value}"
+            for key, value in policy.identity().items()
+            if settled.get(key) != value
+        ]
+        if changed:
+            raise PolicyUnavailable(
+                f"Policy '{name}' is another one than the study began with: {'; '.join(changed)}. "
+                "Put the first back and give the same command to go on, or evaluate the other one "
+                "in another run folder."
+            )
 
     def _enter(self, scene: str, policy: str) -> _Group:
         if self._group is not None and self._group.key == (scene, policy):

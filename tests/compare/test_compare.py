@@ -120,6 +120,23 @@ def test_a_recipe_with_one_seed_is_refused(both):
         compare([both], a=["good"], b=["poor"], what="recipes")
 
 
+def test_one_checkpoint_under_two_names_is_one_seed(tmp_path):
+    rates = {name: {"nominal": 0.9} for name in ("a-0", "a-1", "b-0", "b-1")}
+
+    def made(folder, hashes):
+        policies = {
+            name: {"pick": {"checkpoint": h, "spec": {}, "deterministic": True}}
+            for name, h in zip(rates, hashes, strict=True)
+        }
+        return study(folder, rates, conditions=("nominal",), manifest={"policies": policies})
+
+    twins = made(tmp_path / "twins", "xyzz")
+    with pytest.raises(ConfigError, match="'b-0' and 'b-1' are the same policy"):
+        compare([twins], a=["a-*"], b=["b-*"], what="recipes")
+    seeds = made(tmp_path / "seeds", "wxyz")
+    assert compare([seeds], a=["a-*"], b=["b-*"], what="recipes").rows
+
+
 def test_several_checkpoints_on_a_side_are_refused(tmp_path):
     folder = study(tmp_path / "r", {name: {"nominal": 1.0, "blur": 1.0} for name in "xyz"})
     with pytest.raises(ConfigError, match="one policy with one, got 2 and 1"):

@@ -279,6 +279,7 @@ def test_a_token(serve, connect, monkeypatch):
         ({"actions": []}, "actions must list"),
         ({"observation": {"pixels": "unit"}}, "layout must be hwc"),
         ({"servers": "http://x:1"}, "addressed as tcp://host:port"),
+        ({"servers": "tcp://me:secret@x:1"}, "must not hold a name or password"),
         ({"cameras": {"image": 4}}, "cameras.image must be the name"),
     ],
 )

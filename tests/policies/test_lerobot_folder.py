@@ -218,6 +218,19 @@ def test_missing_statistics_are_no_silent_identity(tmp_path):
     save_file({"action.mean": np.zeros(7, np.float32)}, path / file)
     refused(path, "normalises 'action' by MEAN_STD and has no std")
 
+    path = write(tmp_path / "class")  # the same step, named by its class
+    pipeline = json.loads((path / "policy_preprocessor.json").read_text())
+    step = pipeline["steps"][1]
+    del step["registry_name"], step["state_file"]
+    step["class"] = "lerobot.processor.normalize_processor.NormalizerProcessorStep"
+    put(path / "policy_preprocessor.json", pipeline)
+    refused(path, "'observation.images.front' by MEAN_STD", "mean and std")
+
+    path = write(tmp_path / "empty")  # a name is no normalisation
+    pipeline["steps"][1] = {"registry_name": "my_normalizer", "config": {}}
+    put(path / "policy_preprocessor.json", pipeline)
+    refused(path, "no normalising step")
+
     path = write(tmp_path / "e")
     put(path / "policy_preprocessor.json", {"name": "x", "steps": []})
     refused(path, "no normalising step")

@@ -242,7 +242,7 @@ def test_one_of_two_servers_is_enough_to_begin():
 def test_servers_of_different_policies_are_refused():
     one = Double(actions, metadata={"robogen": {"policy": "a", "identity": {"checkpoint": "1"}}})
     two = Double(actions, metadata={"robogen": {"policy": "b", "identity": {"checkpoint": "2"}}})
-    with doubles(one, two), pytest.raises(SpecError, match=r"'a' .*'1'.* has 'b' .*'2'"):
+    with doubles(one, two), pytest.raises(SpecError, match=r"'a'.*'1'.*'b'.*'2'"):
         fitted(one.url, two.url)
 
 
@@ -564,3 +564,32 @@ def test_without_a_layout_the_server_must_describe_itself():
     server = Double(actions)
     with doubles(server), pytest.raises(PolicyError, match="does not say what its policy reads"):
         load_policy("openpi", overrides={"servers": server.url}).fit(SCENE)
+
+
+# -- another policy at the same address ------------------------------------------------------------
+
+
+def test_servers_that_name_different_checkpoints_are_refused_unless_that_may_differ():
+    one = Double(actions, metadata={"checkpoint": "A", "host": "x"})
+    two = Double(actions, metadata={"checkpoint": "B", "host": "y"})
+    with doubles(one, two):
+        with pytest.raises(SpecError, match=r"differ in checkpoint \('A' and 'B'\); host"):
+            fitted(one.url, two.url)
+        alike = fitted(one.url, two.url, ignore_metadata=["checkpoint", "host"])
+        alike.close()
+
+
+def test_a_server_restarted_with_another_checkpoint_stops_the_study():
+    first = Double(actions, metadata={"checkpoint": "A"})
+    with doubles(first):
+        one = fitted(first.url, ignore_metadata=["started"])
+        assert (one.act([0], [seen(3)]) == 3.0).all()
+        port = first.port
+    second = Double(actions, metadata={"checkpoint": "B"}, port=port)
+    with doubles(second), pytest.raises(PolicyUnavailable, match=r"'A' and 'B'.*same command"):
+        one.act([0], [seen(4)])
+    assert second.requests == []
+    again = Double(actions, metadata={"checkpoint": "A", "started": 7}, port=port)
+    with doubles(again):
+        assert (one.act([0], [seen(5)]) == 5.0).all()
+        one.close()

@@ -254,6 +254,7 @@ def test_the_statistics_key_is_required():
         ({"servers": "ftp://x"}, "servers must be addresses"),
         ({"servers": None}, "servers must be addresses"),
         ({"servers": []}, "No address of a OpenVLA server"),
+        ({"servers": "http://me:secret@h:1"}, "must not hold a name or password"),
     ],
 )
 def test_parameters_are_checked(changes, message):

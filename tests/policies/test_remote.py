@@ -270,3 +270,22 @@ def test_a_decided_gripper():
     unit = gripper_decided(signed + 0.5, ActionSpec(dim=2, gripper_range="unit"))
     assert unit[:, -1].tolist() == [0, 1]
     assert unit[:, 0].tolist() == [0.6, 0.6]
+
+
+def test_a_question_that_was_never_put_costs_no_try():
+    def exchange(endpoint, payload):
+        if endpoint == "dead":
+            raise NobodyListens("nobody")
+        return chunk(payload)
+
+    for endpoints in (("dead", "live"), ("live", "dead")):
+        answers = make(exchange, endpoints, retries=0).ask(range(4))
+        assert [answer[0, 0] for answer in answers] == [0, 1, 2, 3]
+
+
+def test_a_transport_that_knows_it_is_over_ends_the_call():
+    def exchange(endpoint, payload):
+        raise PolicyUnavailable("another checkpoint")
+
+    with pytest.raises(PolicyUnavailable, match="another checkpoint"):
+        make(exchange, ("a", "b")).ask(range(5))

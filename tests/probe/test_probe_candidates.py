@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.spatial.transform import Rotation as Turn
 
 from robogen.conventions import derivable, from_scene, matrix_from_columns
 from robogen.errors import SpecError
 from robogen.policies.base import Normalization, Policy
 from robogen.probe import ProbeConfig, Verdict, probe
+from robogen.probe.run import moments, reading_of
 from robogen.probe.samples import Data, Episode, split
+from robogen.probe.scoring import Judge
 from robogen.specs import (
     ROTATION_SIZE,
     ActionSpec,
@@ -391,3 +394,36 @@ def test_a_round_trip_that_loses_a_dimension_is_named(data):
     check = next(c for c in result.numbers if c.what == "action round trip")
     assert check.verdict is Verdict.SUSPICIOUS
     assert "dimensions 3 " in check.note
+
+
+# -- scores ----------------------------------------------------------------------------------------
+
+
+def judge_of(data, policy):
+    samples, _ = moments(policy, data, None, CONFIG)
+    return Judge(policy, samples, data.action, batch=8, draws=1), reading_of(policy, data.spec)
+
+
+def test_motion_and_gripper_count_half_each(data):
+    """Perfect motion and a gripper that is always wrong: half of the gripper's share of error."""
+    wrong, reading = judge_of(data, Knows(data, spec(), change=lambda a: np.append(a[:6], -a[6])))
+    gripper = np.concatenate([sample.wanted[2:-2, -1] for sample in wrong._samples])
+    share = 2.0 / np.abs(gripper - np.median(gripper)).mean()
+    assert wrong.score(reading).agreement == pytest.approx(1.0 - 0.5 * share)
+
+
+def test_the_scales_interval_is_that_of_the_episodes(data):
+    """Episodes whose commands have scales of their own: the jackknife is their standard error."""
+    scales = np.linspace(0.8, 1.25, EPISODES)
+
+    class Uneven(Knows):
+        def answer(self, observation):
+            number = int(observation.instruction.split()[1])
+            return super().answer(observation) / ([scales[number]] * 6 + [1.0])
+
+    judge, reading = judge_of(data, Uneven(data, spec()))
+    found = judge.scale(reading, slice(0, 3))
+    error = scales.std(ddof=1) / np.sqrt(EPISODES)
+    reach = stats.t.ppf(1 - 0.005 / 2, EPISODES - 1) * error
+    assert found.slope == pytest.approx(1.0, abs=0.05)
+    assert found.high - found.slope == pytest.approx(reach, rel=0.25)

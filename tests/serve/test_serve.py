@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import socket
 import threading
@@ -507,6 +508,20 @@ def test_another_key_is_refused(start, monkeypatch, header):
         Client(url, additional_headers=headers)
     with closing(Client(url, additional_headers={"Authorization": "Api-Key right"})) as client:
         assert (client.ask(request(1.0))["actions"] == 1.0).all()
+
+
+def test_keys_are_compared_in_constant_time(start, monkeypatch):
+    """Else a caller could find the key letter by letter from how long a refusal takes."""
+    compared = []
+    constant = hmac.compare_digest
+    monkeypatch.setattr(
+        hmac, "compare_digest", lambda a, b: compared.append((a, b)) or constant(a, b)
+    )
+    monkeypatch.setenv("KEY", "right")
+    url = start(Bee(), api_key_env="KEY")
+    with pytest.raises(InvalidStatus):
+        Client(url, additional_headers={"Authorization": "Api-Key wrong"})
+    assert (b"wrong", b"right") in compared
 
 
 def test_our_client_tells_that_its_key_is_wrong(start, monkeypatch):

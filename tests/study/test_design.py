@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robogen.errors import ConfigError, PolicyError
+from robogen.errors import ConfigError, PolicyError, PolicyUnavailable
 from robogen.paths import config_root
+from robogen.records import read_records
 from robogen.study.config import compose_study
 from robogen.study.design import resolve
+from robogen.study.study import run_study
 
 PUSH = config_root() / "policies" / "bc" / "push.safetensors"
 DIMMER = """
@@ -70,3 +72,28 @@ def test_conditions_come_interleaved():
     assert len(keys) == 9
     np.testing.assert_array_equal([key.episode for key in keys], np.repeat([0, 1, 2], 3))
     assert {key.condition for key in keys[:3]} == {"nominal", "mass", "friction"}
+
+
+def test_a_checkpoint_exchanged_after_the_study_was_settled_stops_it(tmp_path, monkeypatch):
+    """Whoever loads it next, a worker or a server's client, must not mix two policies."""
+    checkpoint = tmp_path / "mine.safetensors"
+    checkpoint.write_bytes(PUSH.read_bytes())
+    words = ["scene=push", "policy=bc", f"policy.bc.checkpoint={checkpoint}", "suite=null"]
+    design = resolve(compose_study([*words, "episodes=1", "workers=0"]))
+    checkpoint.write_bytes((PUSH.parent / "pick.safetensors").read_bytes())
+    monkeypatch.setattr(
+        "robogen.study.design.load_study_policy",
+        lambda *given: _another(checkpoint, PUSH),
+    )
+    with pytest.raises(PolicyUnavailable, match="another one than the study began with"):
+        run_study(design, tmp_path / "run")
+    assert len(read_records(tmp_path / "run")) == 0
+
+
+def _another(checkpoint, original):
+    """The scene's policy with another file's hash, as a retrained one has."""
+    from robogen.policies.bc import BCPolicy
+
+    policy = BCPolicy(checkpoint=original)
+    policy._hash = BCPolicy(checkpoint=checkpoint).identity()["checkpoint"]
+    return policy
