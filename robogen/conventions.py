@@ -154,6 +154,8 @@ def rotation_vector(values: Floats, rotation: Rotation, scale: float = 1.0) -> F
         turn = Turn.from_euler("xyz", scale * values)
     elif rotation == "rot6d":
         turn = Turn.from_matrix(matrix_from_columns(values))
+    elif rotation == "rot6d_interleaved":
+        turn = Turn.from_matrix(matrix_from_columns(np.reshape(values, (3, 2)).T.reshape(-1)))
     else:
         turn = Turn.from_quat(values, scalar_first=rotation == "quat_wxyz")
     return np.asarray(turn.as_rotvec() / scale, dtype=np.float64)
@@ -168,6 +170,8 @@ def written(vector: Floats, rotation: Rotation, scale: float = 1.0) -> Floats:
     turn = Turn.from_rotvec(scale * vector)
     if rotation == "euler_xyz":
         values = turn.as_euler("xyz") / scale
+    elif rotation == "rot6d_interleaved":
+        values = turn.as_matrix()[:, :2].reshape(-1)
     elif rotation == "rot6d":
         values = turn.as_matrix()[:, :2].T.reshape(-1)
     else:

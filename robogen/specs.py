@@ -24,7 +24,9 @@ Layout = Literal["hwc", "chw"]
 Pixels = Literal["uint8", "unit"]
 Fit = Literal["stretch", "pad"]
 Frame = Literal["base", "tool"]
-Rotation = Literal["axis_angle", "euler_xyz", "quat_xyzw", "quat_wxyz", "rot6d"]
+Rotation = Literal[
+    "axis_angle", "euler_xyz", "quat_xyzw", "quat_wxyz", "rot6d", "rot6d_interleaved"
+]
 Gripper = Literal["close_positive", "open_positive"]
 GripperRange = Literal["signed", "unit"]
 Channel = Literal["camera", "state", "instruction", "dynamics", "action"]
@@ -127,7 +129,7 @@ class ActionSpec:
     rotation: Rotation = "axis_angle"
     """Of the tool modes. ``axis_angle`` and ``euler_xyz`` (about the fixed axes) take 3 numbers,
     quaternions 4 in the order of their name, ``rot6d`` 6: the first two columns of the matrix, one
-    after the other. The last two kinds are never scaled."""
+    after the other, ``rot6d_interleaved`` the same row by row. Only angles are scaled."""
     gripper: Gripper = "close_positive"
     """What the larger number does."""
     gripper_range: GripperRange = "signed"
@@ -199,6 +201,7 @@ def turned(image: NDArray[np.uint8], orientation: Orientation) -> NDArray[np.uin
 
 ROTATION_SIZE: Mapping[Rotation, int] = {
     "axis_angle": 3, "euler_xyz": 3, "quat_xyzw": 4, "quat_wxyz": 4, "rot6d": 6,
+    "rot6d_interleaved": 6,
 }  # fmt: skip
 TOOL_MODES: tuple[ActionMode, ...] = ("delta_eef", "absolute_eef")
 

@@ -83,7 +83,7 @@ def test_gripper_conventions(changes, said, meant):
     assert to_scene(command[-4:], native, lambda: AXES)[-1] == meant
 
 
-@pytest.mark.parametrize("rotation", ["euler_xyz", "quat_xyzw", "quat_wxyz", "rot6d"])
+@pytest.mark.parametrize("rotation", sorted(set(ROTATION_SIZE) - {"axis_angle"}))
 def test_rotations_mean_what_scipy_means(rotation):
     turn = Turn.from_rotvec([0.2, -0.4, 0.3])
     values = {
@@ -91,6 +91,7 @@ def test_rotations_mean_what_scipy_means(rotation):
         "quat_xyzw": turn.as_quat(),
         "quat_wxyz": turn.as_quat(scalar_first=True),
         "rot6d": np.concatenate([turn.as_matrix()[:, 0], turn.as_matrix()[:, 1]]),
+        "rot6d_interleaved": turn.as_matrix()[:, :2].ravel(),
     }[rotation]
     command = np.concatenate([np.zeros(3), values, [1.0]])
     absolute = to_scene(command, spec(rotation, mode="absolute_eef"), lambda: AXES)

@@ -19,6 +19,7 @@ _ROTATIONS: Mapping[Rotation, tuple[str, ...]] = {
     "quat_xyzw": ("qx", "qy", "qz", "qw"),
     "quat_wxyz": ("qw", "qx", "qy", "qz"),
     "rot6d": ("r11", "r21", "r31", "r12", "r22", "r32"),
+    "rot6d_interleaved": ("r11", "r12", "r21", "r22", "r31", "r32"),
 }
 _PARTS: Mapping[str, tuple[str, ...]] = {
     "eef_pos": _AXES,

@@ -93,6 +93,13 @@ class BCPolicy(Policy):
         )
         return {"state": Normalization(kind="mean_std", mean=mean, std=std)}
 
+    def round_trip(self, actions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Commands are predicted as they are, and only bounded on their way out."""
+        bounded = np.clip(actions, -1.0, 1.0)
+        if self._binary_gripper:
+            bounded[:, -1] = np.where(actions[:, -1] > 0.0, 1.0, -1.0)
+        return bounded
+
     def identity(self) -> dict[str, str]:
         """Hash of the checkpoint file."""
         return {"checkpoint": self._hash}

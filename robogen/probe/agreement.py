@@ -231,7 +231,12 @@ def _tried(
     found: _Tried = []
     for done, option in enumerate(options):
         progress(done, len(options))
-        found.append((option, judge.score(option.reading)))
+        try:
+            found.append((option, judge.score(option.reading)))
+        except Exception:
+            if option.convention != "pixel range":
+                raise
+            # Numbers of a type that the policy cannot take are not what it was made for.
     progress(len(options), len(options))
     return found
 

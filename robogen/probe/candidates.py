@@ -6,7 +6,7 @@ parts in another order, commands read in another way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, get_args
@@ -24,6 +24,7 @@ from robogen.specs import (
     Observation,
     ObservationSpec,
     Orientation,
+    Pixels,
     turned,
 )
 
@@ -71,6 +72,7 @@ class Candidate:
 CONVENTIONS = (
     "image orientation",
     "channel order",
+    "pixel range",
     "crop",
     "cameras",
     "state order",
@@ -88,6 +90,9 @@ CONVENTIONS = (
 """In the order in which they are reported, and preferred where two explain the same."""
 
 
+PIXELS: Mapping[Pixels, str] = {"uint8": "0 to 255", "unit": "0 to 1"}
+
+
 def configured(reading: Reading, convention: str) -> str:
     """What a reading says of a convention."""
     observation, action = reading.observation, reading.action
@@ -95,6 +100,7 @@ def configured(reading: Reading, convention: str) -> str:
     return {
         "image orientation": reading.orientation,
         "channel order": observation.channels,
+        "pixel range": PIXELS[observation.pixels],
         "crop": "whole frame" if observation.crop == 1.0 else f"middle {observation.crop:g}",
         "cameras": ", ".join(swapped) or "as named",
         "state order": ", ".join(observation.state),
@@ -145,6 +151,13 @@ def _of_frames(reading: Reading) -> Iterator[Candidate]:
         name=channels,
         reading=replace(reading, observation=replace(observation, channels=channels)),
         remedy=f"observation.channels={channels}",
+    )
+    pixels: Pixels = "unit" if observation.pixels == "uint8" else "uint8"
+    yield Candidate(
+        convention="pixel range",
+        name=PIXELS[pixels],
+        reading=replace(reading, observation=replace(observation, pixels=pixels)),
+        remedy=f"observation.pixels={pixels}",
     )
     for crop in (1.0, 0.9, 0.8):
         if abs(crop - observation.crop) > 1e-6:

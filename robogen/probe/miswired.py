@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from robogen.policies.base import Normalization, Policy
 from robogen.probe.agreement import Verdict
+from robogen.probe.candidates import PIXELS
 from robogen.probe.run import ProbeResult
 from robogen.specs import (
     TOOL_MODES,
@@ -136,6 +137,13 @@ def _of_frames(policy: Policy, default: Orientation) -> Iterator[Fault]:
         convention="channel order",
         expected=(own.channels,),
         policy=Miswired(policy, observation=replace(own, channels=channels)),  # type: ignore[arg-type]
+    )
+    pixels = "unit" if own.pixels == "uint8" else "uint8"
+    yield Fault(
+        name=f"pixels from {PIXELS[pixels]}",  # type: ignore[index]
+        convention="pixel range",
+        expected=(PIXELS[own.pixels],),
+        policy=Miswired(policy, observation=replace(own, pixels=pixels)),  # type: ignore[arg-type]
     )
     if own.crop == 1.0:
         yield Fault(

@@ -223,6 +223,14 @@ def _peer(remote: Any) -> str:
     return ":".join(map(str, remote[:2])) if isinstance(remote, tuple) else "unknown"
 
 
+async def _cancel_the_rest() -> None:
+    """Answers under way: a loop closed over them warns of destroyed tasks."""
+    pending = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in pending:
+        other.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+
+
 @contextlib.contextmanager
 def serving(server: PolicyServer) -> Iterator[str]:
     """Serve from a thread of this process; gives the server's address.
@@ -247,6 +255,7 @@ def serving(server: PolicyServer) -> Iterator[str]:
         except Exception as error:
             errors.append(error)
         finally:
+            loop.run_until_complete(_cancel_the_rest())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
             started.set()

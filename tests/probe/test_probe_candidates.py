@@ -159,6 +159,12 @@ def test_the_intact_policy_agrees_whatever_its_convention(data, rotation, frame)
             "rotation representation",
             "quat_xyzw",
         ),
+        (
+            {"rotation": "rot6d_interleaved"},
+            {"rotation": "rot6d"},
+            "rotation representation",
+            "rot6d_interleaved",
+        ),
         ({}, {"scale_position": 0.1}, "position scale", "×0.5"),
         ({}, {"scale_position": 0.005}, "position scale", "×10"),
         ({}, {"scale_rotation": 1.0}, "rotation scale", "×0.5"),
@@ -283,7 +289,7 @@ def pointed(data):
 
 def centre(frame):
     """Where the red dot is, as the first two commands."""
-    red = (frame[..., 0] > 200) & (frame[..., 2] < 50)
+    red = (frame[..., 0] > 200) & (frame[..., 0] <= 255) & (frame[..., 2] < 50)
     if not red.any():
         return np.zeros(2)
     return (np.argwhere(red).mean(axis=0) - 16) / 15
@@ -313,6 +319,8 @@ CAMERAS = (
         (lambda i: i["front"], {}, {}),
         (lambda i: i["front"][..., ::-1], {}, {"channel order": "bgr"}),
         (lambda i: i["front"], {"channels": "bgr"}, {"channel order": "rgb"}),
+        (lambda i: i["front"], {"pixels": "unit"}, {"pixel range": "0 to 255"}),
+        (lambda i: 255 * i["front"].astype(float), {}, {"pixel range": "0 to 1"}),
         (lambda i: i["wrist"], {}, {"cameras": "front and wrist swapped"}),
         (
             lambda i: (255 * i["front"].transpose(1, 2, 0)).astype(np.uint8),
