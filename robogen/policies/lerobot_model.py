@@ -307,6 +307,7 @@ def _torchvision() -> dict[str, str]:
     Policies use its models and transforms, which are plain Python. An operator that is missing
     (``nms``) raises where it is called.
     """
+    registrations = "torchvision._meta_registrations"
     try:
         importlib.import_module("torchvision")
     except ImportError:
@@ -314,11 +315,13 @@ def _torchvision() -> dict[str, str]:
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-        missing = "torchvision._meta_registrations"
-        sys.modules[missing] = ModuleType(missing)
+        sys.modules[registrations] = ModuleType(registrations)
         importlib.import_module("torchvision")
-        return {"torchvision": f"{metadata.version('torchvision')} without compiled operators"}
-    return {}
+    # The module in its place has no file. It stays for later calls, which must say the same.
+    found = sys.modules.get(registrations)
+    if found is None or getattr(found, "__file__", None) is not None:
+        return {}
+    return {"torchvision": f"{metadata.version('torchvision')} without compiled operators"}
 
 
 def from_hub(name: str, revision: str | None) -> Path:
