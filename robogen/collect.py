@@ -15,8 +15,8 @@ from robogen.datasets.lerobot_writer import LeRobotForm, assemble, episodes_fold
 from robogen.datasets.schema import DemoEpisode, DemoMeta, EpisodeInfo
 from robogen.errors import ConfigError, unknown
 from robogen.perturbations.base import Factor
-from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.perturbations.engine import Perturbation, Values
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import CameraSpec, RenderProfile, Split
@@ -31,6 +31,9 @@ class CollectionRecipe:
 
     Each demonstration varies at most one factor: episodes go round over nominal and the factors,
     so a dataset can be cut by factor afterwards.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     episodes: int = 200
@@ -48,12 +51,22 @@ class CollectionRecipe:
     """The same on rotation."""
     split: Split = "train"
     severity: float = 1.0
+    nominal: bool = True
+    """Take nominal episodes in turn with those of the factors."""
+    values: int | None = None
+    """Different values of every factor; None: a new one in each of its episodes."""
+    positions: int | None = None
+    """Different placements of the objects; None: a new one in every episode."""
     paraphrases: bool = True
     """Word instructions with the split's paraphrases, besides the nominal one."""
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
             raise ConfigError(f"episodes must be at least 1, got {self.episodes}.")
+        for name in ("values", "positions"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} must be at least 1, got {number}.")
         if not 0.0 <= self.noise_share <= 1.0:
             raise ConfigError(f"noise_share must lie in 0..1, got {self.noise_share}.")
 
@@ -175,14 +188,22 @@ def _settings(recipe: CollectionRecipe) -> dict[str, Any]:
     """Recipe fields that decide what an episode looks like; the count does not."""
     settings = asdict(recipe)
     del settings["episodes"]
+    for name, plain in (("nominal", True), ("values", None), ("positions", None)):
+        if settings[name] == plain:  # so that demonstrations keep the settings they are known by
+            del settings[name]
     settings["state"] = list(recipe.state or STATE)
     return settings
 
 
 def _rounds(factors: Sequence[Factor], recipe: CollectionRecipe) -> Iterator[Perturbation]:
-    yield Perturbation([], split=recipe.split)
+    plain = recipe.nominal or not factors
+    if plain:
+        yield Perturbation([], split=recipe.split)
+    values = recipe.values and Values(
+        number=recipe.values, domain="collect", study=recipe.seed, every=plain + len(factors)
+    )
     for factor in factors:
-        yield Perturbation([(factor, recipe.severity)], split=recipe.split)
+        yield Perturbation([(factor, recipe.severity)], split=recipe.split, values=values or None)
 
 
 def demonstrate(
@@ -207,7 +228,7 @@ def demonstrate(
     rounds = list(_rounds(factors, recipe))
     perturbation = rounds[index % len(rounds)]
     seed = EpisodeSeed(domain="collect", study=recipe.seed, scene=scene.spec.name, episode=index)
-    draws, instruction, _ = begin(scene, perturbation, seed)
+    draws, instruction, _ = begin(scene, perturbation, seed, placement=_placement(seed, recipe))
     if recipe.paraphrases:
         wordings = scene.wordings(recipe.split)
         instruction = wordings[int(seed.stream("wording").integers(len(wordings)))]
@@ -249,6 +270,14 @@ def demonstrate(
             draws=draws,
         ),
     )
+
+
+def _placement(seed: EpisodeSeed, recipe: CollectionRecipe) -> EpisodeSeed | None:
+    """Whose placement an episode has where there are only so many."""
+    if recipe.positions is None:
+        return None
+    turn = seed.episode % recipe.positions
+    return EpisodeSeed(domain=seed.domain, study=seed.study, scene=seed.scene, episode=turn)
 
 
 def _disturbed(

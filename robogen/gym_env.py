@@ -17,7 +17,7 @@ from robogen.perturbations.base import ActionFilter
 from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import available as factors_available
 from robogen.perturbations.library import load_factor
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.library import available as scenes_available
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from robogen.errors import ConfigError, FactorError, RecordsError
 from robogen.perturbations.base import Factor, check_severity
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import (

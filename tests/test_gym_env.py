@@ -18,7 +18,7 @@ from robogen.errors import ConfigError
 from robogen.gym_env import SceneEnv
 from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import load_factor
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.library import available
 from robogen.seeding import EpisodeSeed
 

@@ -22,7 +22,7 @@ from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import load_factor
 from robogen.records.reader import read_records
 from robogen.records.schema import EpisodeKey
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.library import available
 from robogen.seeding import EpisodeSeed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -24,10 +24,44 @@ from robogen.perturbations.base import (
     SpecFactor,
     check_severity,
 )
-from robogen.seeding import EpisodeSeed, generator
+from robogen.seeding import Domain, EpisodeSeed, generator
 from robogen.specs import Draw, InitialState, SceneFacts, Split
 
 Draws = Mapping[str, Draw]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """A few fixed values of every factor, in which episodes take turns.
+
+    Value ``k`` is what episode ``k`` of ``(domain, study)`` draws when nothing is fixed, so a
+    collection and an evaluation that name the same two have the same values. Placement is not
+    touched.
+    """
+
+    number: int
+    """How many."""
+    domain: Domain
+    study: int
+    """Seed of the study or collection whose values they are."""
+    every: int = 1
+    """Episodes from one value to the next."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.number, bool) or not isinstance(self.number, int) or self.number < 1:
+            raise ConfigError(
+                f"values must be a whole number of at least 1, got {self.number!r}. Leave it out "
+                "to draw a new value in every episode."
+            )
+
+    def of(self, seed: EpisodeSeed) -> EpisodeSeed:
+        """The seed whose streams an episode's values come from."""
+        return EpisodeSeed(
+            domain=self.domain,
+            study=self.study,
+            scene=seed.scene,
+            episode=seed.episode // self.every % self.number,
+        )
 
 
 class Perturbation:
@@ -40,18 +74,25 @@ class Perturbation:
     Args:
         factors: Factors and their severities; none at all is the nominal condition.
         split: Whose value pools are drawn from.
+        values: Fixed values to take turns in; None draws anew in every episode.
 
     Raises:
         ConfigError: A factor is named twice, a severity lies outside 0..1, the split is unknown.
         FactorError: Two factors set the same thing.
     """
 
-    def __init__(self, factors: Sequence[tuple[Factor, float]] = (), split: Split = "eval") -> None:
+    def __init__(
+        self,
+        factors: Sequence[tuple[Factor, float]] = (),
+        split: Split = "eval",
+        values: Values | None = None,
+    ) -> None:
         if split not in get_args(Split):
             raise ConfigError(
                 f"Split must be one of {', '.join(get_args(Split))}, got {split!r}. Choose one."
             )
         self.split: Split = split
+        self._values = values
         self._severities: dict[str, float] = {}
         self._factors = sorted((f for f, _ in factors), key=lambda f: (f.order, f.name))
         for factor, severity in factors:
@@ -126,6 +167,7 @@ class Perturbation:
     def sample(self, seed: EpisodeSeed, facts: SceneFacts) -> dict[str, Draw]:
         """One episode's draw of every factor, each from a stream of its own."""
         facts = self._restrict(facts)
+        seed = seed if self._values is None else self._values.of(seed)
         draws = {}
         for factor in self._factors:
             rng = seed.stream("factor", factor.name, self.split)

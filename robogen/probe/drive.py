@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 from robogen.conventions import from_scene, matrix_from_columns, to_scene
 from robogen.perturbations.engine import Perturbation
 from robogen.probe.agreement import Verdict
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ROTATION_SIZE, TOOL_MODES, ActionSpec, canonical

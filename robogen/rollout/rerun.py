@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 from robogen.specs import ActionSpec, CameraSpec, Draw, Orientation, RenderProfile

@@ -43,6 +43,10 @@ class StudyConfig:
     """Dose of every factor, 0..1, where the suite does not say."""
     split: str = "eval"
     """Value pools of the factors: ``eval`` (held out) or ``train``."""
+    values: int | None = None
+    """Fixed values of every factor, in which episodes take turns; None: a new one in each."""
+    values_of: int | None = None
+    """Seed of the collection whose values they are, with split=train; None: this study's own."""
     repeats: int | None = None
     """Reruns of nominal episodes for the noise floor; None: 1 for policies that are not
     deterministic, else 0."""
@@ -115,6 +119,8 @@ class StudyConfig:
             limits["workers"] = 0
         if self.repeats is not None:
             limits["repeats"] = 0
+        if self.values is not None:
+            limits["values"] = 1
         for name, least in limits.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -133,6 +139,11 @@ class StudyConfig:
                 )
             if not 0.0 <= self.latency_ms < math.inf:
                 raise ConfigError(f"latency_ms must be 0 or more, got {self.latency_ms!r}.")
+        if self.values_of is not None and (self.values is None or self.split != "train"):
+            raise ConfigError(
+                f"values_of={self.values_of} names a collection whose values are used again; that "
+                "takes values=... and split=train. Add them, or leave it out."
+            )
         if self.split not in ("train", "eval"):
             raise ConfigError(unknown("split", str(self.split), ("train", "eval")))
         if self.batch < self.slots:

@@ -11,7 +11,7 @@ from typing import Any
 
 from robogen.errors import ConfigError, FactorError, PolicyError, unknown
 from robogen.perturbations.base import Factor
-from robogen.perturbations.engine import Perturbation
+from robogen.perturbations.engine import Perturbation, Values
 from robogen.perturbations.library import (
     Condition,
     Suite,
@@ -103,6 +103,8 @@ class Design:
             "timing": [self.config.timing, self.config.latency_ms],
             "identities": self.identities,
         }
+        if self.config.values is not None:
+            content["values"] = [self.config.values, self.config.values_of]
         text = json.dumps(content, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -155,7 +157,15 @@ def build_perturbation(
     for name in condition.factors:
         own = config.overrides("perturbation", name).get("severity")
         dosed.append((factors[name], condition.severity if own is None else own))
-    return Perturbation(dosed, split=condition.split)
+    return Perturbation(dosed, split=condition.split, values=_values(config))
+
+
+def _values(config: StudyConfig) -> Values | None:
+    if config.values is None:
+        return None
+    if config.values_of is None:
+        return Values(number=config.values, domain="evaluate", study=config.seed)
+    return Values(number=config.values, domain="collect", study=config.values_of)
 
 
 def resolve(

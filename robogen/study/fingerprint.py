@@ -10,7 +10,7 @@ from typing import Any
 
 from robogen.mj.render import gl_info
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 from robogen.seeding import EpisodeSeed
 

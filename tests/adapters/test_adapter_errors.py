@@ -14,7 +14,7 @@ import yaml
 import robogen
 from robogen.errors import ConfigError, GraphicsError, RobogenError, SceneError
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.adapters.gymnasium_env import GymnasiumAdapter
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed

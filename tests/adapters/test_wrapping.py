@@ -19,7 +19,7 @@ from robogen.mj import borrowed
 from robogen.mj.render import gl_info
 from robogen.perturbations.engine import Perturbation
 from robogen.perturbations.library import load_factor
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.adapters.scene import AdaptedScene
 from robogen.scenes.load import load_scene
 from robogen.seeding import EpisodeSeed

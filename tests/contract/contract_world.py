@@ -29,7 +29,7 @@ from robogen.perturbations import library as factor_library
 from robogen.perturbations.base import Factor
 from robogen.perturbations.engine import Perturbation
 from robogen.policies import library as policy_library
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes import library as scene_library
 from robogen.scenes.base import Scene
 from robogen.scenes.load import load_scene

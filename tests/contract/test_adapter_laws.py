@@ -29,7 +29,7 @@ from contract_world import (
 from numpy.typing import NDArray
 
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.adapters.base import Start
 from robogen.scenes.adapters.loading import load_adapter
 from robogen.scenes.adapters.scene import AdaptedScene

@@ -32,7 +32,8 @@ from contract_world import (
 
 from robogen.errors import FactorError
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import Episode, EpisodeTask, begin
+from robogen.rollout.episode import Episode, EpisodeTask
+from robogen.rollout.start import begin
 from robogen.specs import CameraSpec, ObservationSpec, PolicySpec
 
 BLIND = ("visual", "sensing", "semantic")

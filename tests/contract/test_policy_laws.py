@@ -13,8 +13,8 @@ from robogen.errors import PolicyError
 from robogen.perturbations.engine import Perturbation
 from robogen.policies.base import Policy
 from robogen.policies.library import available, load_policy
-from robogen.rollout.episode import begin
 from robogen.rollout.loop import padded
+from robogen.rollout.start import begin
 from robogen.scenes.library import read_yaml
 from robogen.specs import Observation, PolicySpec, match
 

@@ -33,7 +33,7 @@ from contract_world import (
 )
 
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.base import Scene
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from robogen.errors import RobogenError
 from robogen.mj.render import gl_context
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.adapters.family import load_family
 from robogen.scenes.adapters.loading import adapter_class, load_adapter, roles_of
 from robogen.scenes.adapters.scene import AdaptedScene

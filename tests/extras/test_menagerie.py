@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.library import available
 from robogen.scenes.menagerie import cache_dir
 from robogen.scenes.scene import TabletopScene, load_tabletop

@@ -7,7 +7,7 @@ import pytest
 from small_world import FACTS, NAMES
 
 from robogen.errors import ConfigError, FactorError
-from robogen.perturbations.engine import Perturbation
+from robogen.perturbations.engine import Perturbation, Values
 from robogen.perturbations.library import load_factor
 from robogen.seeding import EpisodeSeed
 from robogen.specs import InitialState
@@ -191,3 +191,26 @@ def test_ranges_are_given_for_every_factor():
     ranges = perturbation(*NAMES, severity=0.5).ranges
     assert set(ranges) == set(NAMES)
     assert all(ranges.values())
+
+
+def test_fixed_values_come_in_turn_and_are_those_of_their_collection():
+    def drawn(domain, study, episode, values=None):
+        colour = Perturbation([(load_factor("table_color"), 1.0)], "train", values)
+        seed = EpisodeSeed(domain=domain, study=study, scene="small", episode=episode)
+        return colour.sample(seed, FACTS)["table_color"]
+
+    three = Values(number=3, domain="collect", study=5, every=2)
+    collected = [drawn("collect", 5, episode, three) for episode in range(12)]
+    assert collected[::2] == collected[1::2]
+    assert collected[:6] == collected[6:]
+    own = [drawn("collect", 5, value) for value in range(3)]
+    assert collected[:6:2] == own
+    assert len({str(draw) for draw in own}) == 3
+    again = Values(number=3, domain="collect", study=5)
+    assert [drawn("evaluate", 9, episode, again) for episode in range(3)] == own
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, True])
+def test_a_number_of_values_that_is_none_is_refused(number):
+    with pytest.raises(ConfigError, match="values must be a whole number"):
+        Values(number=number, domain="collect", study=0)

@@ -6,8 +6,8 @@ import numpy as np
 
 from robogen.perturbations.engine import Perturbation
 from robogen.policies.library import load_policy
-from robogen.rollout.episode import begin
 from robogen.rollout.loop import padded
+from robogen.rollout.start import begin
 from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
 from robogen.specs import Observation

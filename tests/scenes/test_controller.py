@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robogen.perturbations.engine import Perturbation
-from robogen.rollout.episode import begin
+from robogen.rollout.start import begin
 from robogen.scenes.controller import LEASH
 from robogen.scenes.scene import load_tabletop
 from robogen.seeding import EpisodeSeed
